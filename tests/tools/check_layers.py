@@ -42,6 +42,7 @@ ROOMS = [
     (r"spdlog/|fmt/", {"runtime/system"}),
     (r"CLI/", {"apps"}),
     (r"catch2/", {"tests"}),
+    (r"(nanobind/|Python\.h)", {"apps/python"}),
 ]
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -1,0 +1,132 @@
+#include "apps/python/arrays.hpp"
+
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <unordered_map>
+
+namespace troupe::python {
+namespace {
+
+constexpr std::uintptr_t kAlignment = 64;
+
+struct alignas(kAlignment) Slot {
+  std::uint64_t id = 0;
+  const void* mark = nullptr;
+};
+
+struct Tokens {
+  std::mutex mutex;
+  std::unordered_map<std::uint64_t, PyObject*> alive;
+  // A copy in a checkpoint of another process names none of ours.
+  std::uint64_t next = (std::uint64_t{std::random_device{}()} << 32) + 1;
+};
+
+Tokens& tokens() {
+  static auto* const one = new Tokens;
+  return *one;
+}
+
+}  // namespace
+
+nb::object array_of(const Tensor& tensor) {
+  auto* const held = new Tensor(tensor);
+  const nb::capsule owner(held, [](void* p) noexcept { delete static_cast<Tensor*>(p); });
+  std::size_t shape[Shape::kDimensionsMax];
+  const auto dimensions = static_cast<std::size_t>(tensor.shape().dimensions());
+  for (std::size_t i = 0; i < dimensions; ++i) {
+    shape[i] = static_cast<std::size_t>(tensor.shape()[static_cast<int>(i)]);
+  }
+  const bool tokens = tensor.type() == DType::int32;
+  void* const data = tokens ? static_cast<void*>(tensor.data<std::int32_t>())
+                            : static_cast<void*>(tensor.data<float>());
+  return nb::cast(nb::ndarray<nb::numpy>(data,
+                                         dimensions,
+                                         shape,
+                                         owner,
+                                         nullptr,
+                                         tokens ? nb::dtype<std::int32_t>() : nb::dtype<float>()));
+}
+
+Tensor tensor_of(nb::handle array, Stream& stream, const std::string& what) {
+  nb::ndarray<nb::c_contig, nb::device::cpu> given;
+  if (!nb::try_cast(array, given)) {
+    throw PythonFailed(what + " is no contiguous array or tensor in the CPU's memory");
+  }
+  const bool numbers = given.dtype() == nb::dtype<float>();
+  if (!numbers && given.dtype() != nb::dtype<std::int32_t>()) {
+    throw PythonFailed(what + " is neither of float32 nor of int32");
+  }
+  Shape shape;
+  for (std::size_t i = 0; i < given.ndim(); ++i) {
+    shape.push_back(static_cast<std::int64_t>(given.shape(i)));
+  }
+  const DType type = numbers ? DType::float32 : DType::int32;
+  auto* const bytes = static_cast<std::byte*>(given.data());
+  const std::size_t size = given.nbytes();
+  if (std::bit_cast<std::uintptr_t>(bytes) % kAlignment == 0) {
+    auto owner = std::make_shared<const Held>(nb::handle(array));
+    return Tensor(BufferPool::adopt({bytes, size}, [owner = std::move(owner)] {}), shape, type);
+  }
+  const Tensor copy = stream.allocate(shape, type);
+  std::memcpy(copy.buffer()->data(), bytes, size);
+  return copy;
+}
+
+Tensor token(nb::handle object, const void* mark) {
+  Tokens& all = tokens();
+  auto* const slot = new Slot{.mark = mark};
+  {
+    const std::lock_guard lock(all.mutex);
+    slot->id = all.next++;
+    all.alive.emplace(slot->id, object.inc_ref().ptr());
+  }
+  return Tensor(BufferPool::adopt({reinterpret_cast<std::byte*>(slot), sizeof(Slot)},
+                                  [slot, &all] {
+                                    PyObject* gone = nullptr;
+                                    {
+                                      const std::lock_guard lock(all.mutex);
+                                      const auto at = all.alive.find(slot->id);
+                                      gone = at->second;
+                                      all.alive.erase(at);
+                                    }
+                                    give_up(gone);
+                                    delete slot;
+                                  }),
+                {static_cast<std::int64_t>(sizeof(Slot) / sizeof(std::int32_t))},
+                DType::int32);
+}
+
+Token token_of(const Tensor& tensor) {
+  Slot slot;
+  std::memcpy(static_cast<void*>(&slot), tensor.data<std::int32_t>(), sizeof(Slot));
+  Tokens& all = tokens();
+  const std::lock_guard lock(all.mutex);
+  const auto at = all.alive.find(slot.id);
+  if (at == all.alive.end()) {
+    throw PythonFailed(
+        "what a layer in Python kept for its backward is not in a checkpoint; set "
+        "pipeline.activations=recompute to go on from one");
+  }
+  return {at->second, slot.mark};
+}
+
+Shape shape_of(nb::handle sequence) {
+  Shape shape;
+  for (const nb::handle extent : sequence) {
+    shape.push_back(nb::cast<std::int64_t>(extent));
+  }
+  return shape;
+}
+
+nb::tuple tuple_of(const Shape& shape) {
+  nb::list all;
+  for (int i = 0; i < shape.dimensions(); ++i) {
+    all.append(shape[i]);
+  }
+  return nb::tuple(all);
+}
+
+}  // namespace troupe::python

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "apps/python/hold.hpp"
+
+namespace troupe::python {
+
+/// The command line, for Python to read what it says; and conformance, finding by finding.
+void bind_command(nb::module_& m);
+
+}  // namespace troupe::python

@@ -1,0 +1,176 @@
+#include "apps/python/layer.hpp"
+
+#include "apps/python/arrays.hpp"
+#include "apps/python/schemes.hpp"
+#include "runtime/model/registry.hpp"
+
+#include <nanobind/stl/set.h>
+#include <nanobind/stl/string.h>
+
+#include <cstring>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe::python {
+namespace {
+
+/// Of (name, shape, flags) each, with flags out of "one", "matrix", "tied", "table".
+std::vector<ParameterSpec> specs_of(nb::handle list) {
+  std::vector<ParameterSpec> all;
+  for (const nb::handle one : list) {
+    const auto flags = nb::cast<std::set<std::string>>(one[2]);
+    all.push_back({.name = nb::cast<std::string>(one[0]),
+                   .shape = shape_of(one[1]),
+                   .initial = flags.contains("one") ? Initial::one : Initial::zero,
+                   .matrix = flags.contains("matrix"),
+                   .tied = flags.contains("tied"),
+                   .table = flags.contains("table")});
+  }
+  return all;
+}
+
+/// A Python object with the facts below, forward(w, buffers, x, training, seed, first_sample) -> (y, kept,
+/// buffers), backward(kept, w, dy, want_dx, same_weights) -> (dx, kept), and gradients(kept) -> arrays.
+class PythonLayer final : public Layer {
+ public:
+  explicit PythonLayer(nb::handle object)
+      : Layer(nb::cast<std::string>(object.attr("name"))),
+        object_(hold(object)),
+        parameters_(specs_of(object.attr("parameters"))),
+        buffers_(specs_of(object.attr("buffers"))),
+        output_(shape_of(object.attr("output"))),
+        flops_(nb::cast<double>(object.attr("flops"))),
+        saved_bytes_(nb::cast<std::int64_t>(object.attr("saved_bytes"))) {}
+
+  std::vector<ParameterSpec> parameters() const override { return parameters_; }
+
+  std::vector<ParameterSpec> buffers() const override { return buffers_; }
+
+  void shapes(BundleShape& bundle) const override { bundle.front().shape = output_; }
+
+  Flops flops() const override { return {flops_, flops_, flops_}; }
+
+  std::int64_t saved_bytes() const override { return saved_bytes_; }
+
+  void forward(const Pass& pass,
+               Parameters w,
+               std::span<Tensor> buffers,
+               Bundle& bundle,
+               Saved& saved) const override {
+    const std::string where = name() + ".forward";
+    with_python(where, [&] {
+      const nb::object made = object_->get().attr("forward")(arrays_of(w),
+                                                             arrays_of(buffers),
+                                                             array_of(bundle.front().tensor),
+                                                             pass.training,
+                                                             pass.seed,
+                                                             pass.first_sample);
+      bundle.front().tensor = tensor_of(made[0], pass.stream, where + ": y");
+      if (pass.training) {
+        saved = {token(made[1], first(w))};
+        std::size_t i = 0;
+        for (const nb::handle buffer : nb::object(made[2])) {
+          buffers[i++] = tensor_of(buffer, pass.stream, where + ": a buffer");
+        }
+      }
+    });
+  }
+
+  void input_gradient(
+      const Pass& pass, Parameters w, Saved& saved, Bundle& error, bool want_dx) const override {
+    const std::string where = name() + ".backward";
+    with_python(where, [&] {
+      const Token kept = token_of(saved.front());
+      const nb::object made = object_->get().attr("backward")(kept.object,
+                                                              arrays_of(w),
+                                                              array_of(error.front().tensor),
+                                                              want_dx,
+                                                              kept.mark == first(w));
+      error.front().tensor = want_dx ? tensor_of(made[0], pass.stream, where + ": dx") : Tensor{};
+      saved = {token(made[1], nullptr)};
+    });
+  }
+
+  void weight_gradient(Stream&, const Saved& saved, std::span<const Gradient> g) const override {
+    const std::string where = name() + ".gradients";
+    with_python(where, [&] {
+      const nb::object made = object_->get().attr("gradients")(token_of(saved.front()).object);
+      std::size_t i = 0;
+      for (const nb::handle gradient : made) {
+        add(gradient, g[i++], where);
+      }
+    });
+  }
+
+ private:
+  static const void* first(Parameters w) { return w.empty() ? nullptr : w.front().data<float>(); }
+
+  static nb::list arrays_of(std::span<const Tensor> tensors) {
+    nb::list all;
+    for (const Tensor& tensor : tensors) {
+      all.append(array_of(tensor));
+    }
+    return all;
+  }
+
+  static void add(nb::handle gradient, const Gradient& to, const std::string& where) {
+    nb::ndarray<const float, nb::c_contig, nb::device::cpu> given;
+    const auto out = to.to.span<float>();
+    if (!nb::try_cast(gradient, given) || given.size() != out.size()) {
+      throw PythonFailed(
+          concat(where, ": a gradient is no contiguous float32 array of ", out.size(), " numbers"));
+    }
+    if (!to.accumulate) {
+      std::memcpy(out.data(), given.data(), given.nbytes());
+      return;
+    }
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      out[i] += given.data()[i];
+    }
+  }
+
+  HeldRef object_;
+  std::vector<ParameterSpec> parameters_;
+  std::vector<ParameterSpec> buffers_;
+  Shape output_;
+  double flops_;
+  std::int64_t saved_bytes_;
+};
+
+Result<void> build(const HeldRef& builder, Network& network, const NetworkContext& context) {
+  try {
+    with_python("model", [&] {
+      const nb::object layers =
+          builder->get()(context.values.text("id"), tuple_of(network.input), context.outputs);
+      for (const nb::handle layer : layers) {
+        network.add(std::make_shared<PythonLayer>(layer));
+      }
+    });
+    return {};
+  } catch (const PythonFailed& failed) {
+    return Error{ErrorKind::usage, failed.what()};
+  }
+}
+
+}  // namespace
+
+void bind_layers(nb::module_& m) {
+  m.def("register_networks", [](nb::handle builder) {
+    raise_where_refused(register_network(
+        {.info = {.name = "python",
+                  .summary = "a network whose layers are Python objects",
+                  .options = {{.name = "id",
+                               .doc = "which of the process's networks",
+                               .kind = Option::Kind::text}},
+                  .replaces = true},
+         .build = [held = hold(builder)](
+                      Network& network,
+                      const NetworkContext& context) { return build(held, network, context); },
+         .tokens = true}));
+  });
+}
+
+}  // namespace troupe::python

@@ -1,0 +1,264 @@
+#include "apps/python/schemes.hpp"
+
+#include "apps/python/arrays.hpp"
+#include "runtime/schemes/policies/policy.hpp"
+#include "runtime/schemes/rules/rule.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <map>
+#include <memory>
+
+namespace troupe::python {
+namespace {
+
+// -- what Python is told: copies, so that they may be kept ----------------------------------------
+
+struct ToldContribution {
+  std::int32_t replica;
+  std::int64_t mini_batches;
+  std::int64_t steps;
+  std::int64_t lag;
+  double rate;
+};
+
+ToldContribution told(const Contribution& c) {
+  return {c.replica, c.mini_batches, c.steps, c.lag, c.rate};
+}
+
+struct ToldUpdate {
+  std::int64_t version;
+  double rate;
+  double next_rate;
+  std::size_t contributions;
+};
+
+ToldUpdate told(const Update& u) {
+  return {u.version, u.rate, u.next_rate, u.contributions.size()};
+}
+
+struct ToldLedger {
+  std::int64_t version;
+  std::int32_t living;
+  std::int64_t slowest;
+};
+
+ToldLedger told(const Ledger& ledger) {
+  return {ledger.version, ledger.living(), ledger.slowest()};
+}
+
+// -- rules ------------------------------------------------------------------------------------------
+
+class PythonScale final : public Scale {
+ public:
+  PythonScale(HeldRef object, std::string name)
+      : object_(std::move(object)),
+        name_(std::move(name)),
+        weighs_(nb::hasattr(object_->get(), "weight")),
+        shares_(nb::hasattr(object_->get(), "rate_share")),
+        corrects_(nb::hasattr(object_->get(), "correct")) {}
+
+  double weight(const Contribution& of, const Update& update) override {
+    return weighs_ ? number("weight", of, update) : 1;
+  }
+
+  double rate_share(const Contribution& of, const Update& update) override {
+    return shares_ ? number("rate_share", of, update) : 1;
+  }
+
+  Tensor correct(Stream& stream, const Contribution& of, const Update& update) override {
+    if (!corrects_) {
+      return of.values.front();
+    }
+    return with_python(name_ + ".correct", [&] {
+      const nb::object made = object_->get().attr("correct")(
+          array_of(of.values.front()), array_of(update.base), told(of), told(update));
+      return tensor_of(made, stream, name_ + ".correct: what it returns");
+    });
+  }
+
+ private:
+  double number(const char* method, const Contribution& of, const Update& update) {
+    return with_python(name_ + "." + method, [&] {
+      return nb::cast<double>(object_->get().attr(method)(told(of), told(update)));
+    });
+  }
+
+  HeldRef object_;
+  std::string name_;
+  bool weighs_;
+  bool shares_;
+  bool corrects_;
+};
+
+class PythonAdmission final : public Admission {
+ public:
+  PythonAdmission(HeldRef object, std::string name)
+      : object_(std::move(object)),
+        name_(std::move(name)),
+        accepts_(nb::hasattr(object_->get(), "accepts")),
+        chooses_(nb::hasattr(object_->get(), "choose")) {}
+
+  bool accepts(const Arrival& push, const Ledger& ledger) const override {
+    return !accepts_ || with_python(name_ + ".accepts", [&] {
+      return nb::cast<bool>(object_->get().attr("accepts")(push, told(ledger)));
+    });
+  }
+
+  Choice choose(const std::vector<Arrival>& waiting,
+                const Ledger& ledger,
+                double now) const override {
+    if (!chooses_) {
+      return Admission::choose(waiting, ledger, now);
+    }
+    return with_python(name_ + ".choose", [&] {
+      const nb::object made = object_->get().attr("choose")(waiting, told(ledger), now);
+      return Choice{.take = nb::cast<std::vector<std::size_t>>(made[0]),
+                    .drop = nb::cast<std::vector<std::size_t>>(made[1])};
+    });
+  }
+
+  bool servers_may_differ() const override { return true; }
+
+ private:
+  HeldRef object_;
+  std::string name_;
+  bool accepts_;
+  bool chooses_;
+};
+
+void register_python_rule(nb::handle rule) {
+  const SchemeInfo info = info_of(rule);
+  const auto make = [of = hold(rule), info](const RuleContext& c) {
+    return hold(of->get()(
+        values_of(info.options,
+                  [&](const Option& option) { return c.custom(option.name, option.number); }),
+        c.replicas));
+  };
+  RuleScheme scheme{.info = info,
+                    .equations = nb::cast<std::string>(rule.attr("equations")),
+                    .memory = nb::cast<std::string>(rule.attr("memory")),
+                    .gives_up = nb::cast<bool>(rule.attr("gives_up")),
+                    .bears_delay = nb::cast<bool>(rule.attr("bears_delay"))};
+  scheme.scale = [make, name = info.name](const RuleContext& c) -> std::unique_ptr<Scale> {
+    return with_python(name, [&] { return std::make_unique<PythonScale>(make(c), name); });
+  };
+  if (nb::hasattr(rule, "accepts") || nb::hasattr(rule, "choose")) {
+    scheme.admission = [make,
+                        name = info.name](const RuleContext& c) -> std::unique_ptr<Admission> {
+      return with_python(name, [&] { return std::make_unique<PythonAdmission>(make(c), name); });
+    };
+  }
+  raise_where_refused(register_rule(std::move(scheme)));
+}
+
+// -- weight policies ----------------------------------------------------------------------------------
+
+View view_of(nb::handle made, const std::string& name) {
+  static const std::map<std::string, ReachKind> kinds{{"none", ReachKind::none},
+                                                      {"linear", ReachKind::linear},
+                                                      {"geometric", ReachKind::geometric},
+                                                      {"displacement", ReachKind::displacement}};
+  const auto kind = kinds.find(nb::cast<std::string>(made[1]));
+  if (kind == kinds.end()) {
+    throw PythonFailed(name + ": a reach is none, linear, geometric or displacement");
+  }
+  return {nb::cast<std::int64_t>(made[0]), reach_of(kind->second, nb::cast<std::int64_t>(made[2]))};
+}
+
+class PythonPolicy final : public ViewPolicy {
+ public:
+  PythonPolicy(HeldRef object, std::string name)
+      : object_(std::move(object)), name_(std::move(name)) {}
+
+  View forward(const Action& action) const override {
+    return with_python(name_ + ".forward", [&] {
+      return view_of(object_->get().attr("forward")(action), name_ + ".forward");
+    });
+  }
+
+ private:
+  HeldRef object_;
+  std::string name_;
+};
+
+void register_python_policy(nb::handle policy) {
+  const SchemeInfo info = info_of(policy);
+  const auto make = [of = hold(policy), info](const OptionValues& values) {
+    return hold(of->get()(
+        values_of(info.options, [&](const Option& option) { return values.number(option.name); })));
+  };
+  PolicyScheme scheme{.info = info,
+                      .reads = nb::cast<std::string>(policy.attr("reads")),
+                      .predicts = nb::cast<bool>(policy.attr("predicts"))};
+  scheme.view = [make, name = info.name](const WeightContext& c, const Schedule&) {
+    return with_python(name,
+                       [&] { return std::make_shared<const PythonPolicy>(make(c.values), name); });
+  };
+  if (nb::hasattr(policy, "length")) {
+    scheme.length = [make, name = info.name](const OptionValues& values, std::int64_t horizon) {
+      return with_python(name + ".length", [&] {
+        return nb::cast<double>(make(values)->get().attr("length")(horizon));
+      });
+    };
+  }
+  raise_where_refused(register_policy(std::move(scheme)));
+}
+
+}  // namespace
+
+SchemeInfo info_of(nb::handle of) {
+  SchemeInfo info{.name = nb::cast<std::string>(of.attr("name")),
+                  .summary = nb::cast<std::string>(of.attr("summary")),
+                  .paper = nb::cast<std::string>(of.attr("paper")),
+                  .replaces = true};
+  for (const nb::handle one : of.attr("options")) {
+    info.options.push_back({.name = nb::cast<std::string>(one.attr("name")),
+                            .doc = nb::cast<std::string>(one.attr("doc")),
+                            .number = nb::cast<double>(one.attr("default")),
+                            .at_least = nb::cast<double>(one.attr("at_least")),
+                            .at_most = nb::cast<double>(one.attr("at_most"))});
+  }
+  return info;
+}
+
+void raise_where_refused(const Result<void>& made) {
+  if (!made) {
+    throw nb::value_error(made.error().message.c_str());
+  }
+}
+
+void bind_schemes(nb::module_& m) {
+  nb::class_<ToldContribution>(m, "Contribution")
+      .def_ro("replica", &ToldContribution::replica)
+      .def_ro("mini_batches", &ToldContribution::mini_batches)
+      .def_ro("steps", &ToldContribution::steps)
+      .def_ro("lag", &ToldContribution::lag)
+      .def_ro("rate", &ToldContribution::rate);
+  nb::class_<ToldUpdate>(m, "Update")
+      .def_ro("version", &ToldUpdate::version)
+      .def_ro("rate", &ToldUpdate::rate)
+      .def_ro("next_rate", &ToldUpdate::next_rate)
+      .def_ro("contributions", &ToldUpdate::contributions);
+  nb::class_<ToldLedger>(m, "Ledger")
+      .def_ro("version", &ToldLedger::version)
+      .def_ro("living", &ToldLedger::living)
+      .def_ro("slowest", &ToldLedger::slowest);
+  nb::class_<Arrival>(m, "Arrival")
+      .def_ro("replica", &Arrival::replica)
+      .def_ro("batch", &Arrival::batch)
+      .def_ro("mini_batches", &Arrival::mini_batches)
+      .def_ro("read_version", &Arrival::read_version)
+      .def_ro("time", &Arrival::time);
+  nb::class_<Action>(m, "Action")
+      .def_ro("chunk", &Action::chunk)
+      .def_ro("batch", &Action::batch)
+      .def_ro("micro_batch", &Action::micro_batch)
+      .def_ro("natural", &Action::natural)
+      .def_prop_ro("distance", &Action::distance);
+  m.def("register_rule", &register_python_rule);
+  m.def("register_policy", &register_python_policy);
+}
+
+}  // namespace troupe::python

@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# check.sh BUILD PYTHON: builds the extension against what a build installs, and runs the tests of the package. What they need of
+# PyPI is in a virtual environment in the user's cache, which other builds find again (5 GB with PyTorch), or where TROUPE_PYTHON_VENV
+# says; exit status 4 (skipped) where it cannot be had.
+set -euo pipefail
+build=$(realpath "$1")
+python=$2
+here=$(cd "$(dirname "$0")/.." && pwd)
+work=$build/python
+version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+venv=${TROUPE_PYTHON_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/troupe/python-$version}
+mkdir -p "$work" "$(dirname "$venv")"
+
+skip() {
+  echo "skipped: $1"
+  exit 4
+}
+
+# have PACKAGE...
+have() { [ -x "$venv/bin/pip" ] && "$venv/bin/pip" show --quiet "$@" >/dev/null 2>&1; }
+
+"$python" -c 'import sysconfig, pathlib; exit(not (pathlib.Path(sysconfig.get_paths()["include"]) / "Python.h").exists())' ||
+  skip "$python has no headers (python3-dev)"
+exec 9>"$venv.lock"
+flock 9  # one installs, others wait
+if ! have nanobind numpy pandas pytest; then
+  "$python" -m venv "$venv" || skip "$python makes no virtual environment (python3-venv)"
+  "$venv/bin/pip" install --quiet "nanobind>=2.5" numpy pandas pytest || skip "PyPI does not answer"
+fi
+# Without it the networks' tests are skipped.
+have torch || "$venv/bin/pip" install --quiet torch || echo "PyTorch cannot be had; networks are not tested"
+flock -u 9
+
+cmake --install "$build" --prefix "$work/prefix" >/dev/null
+common=(-G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release)
+cmake -S "$here" -B "$work/extension" "${common[@]}" -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
+cmake --build "$work/extension" -j2 | tail -n1
+cmake -S "$here/../../tests/package" -B "$work/programs" "${common[@]}" >/dev/null
+cmake --build "$work/programs" -j2 --target my_troupe my_policy my_exchange | tail -n1
+
+rm -rf "$work/package"
+mkdir "$work/package"
+cp -r "$here/troupe" "$work/package/"
+cp "$work"/extension/_troupe*.so "$work/package/troupe/"
+TROUPE_PACKAGE_PROGRAMS=$work/programs PYTHONPATH=$work/package PYTHONDONTWRITEBYTECODE=1 \
+  "$venv/bin/python" -m pytest -q -p no:cacheprovider "$here/tests"

@@ -1,0 +1,49 @@
+"""Data of one's own."""
+
+import numpy as np
+import pytest
+from conftest import FLUSHED
+
+import troupe
+
+random = np.random.default_rng(0)
+X = random.normal(size=(400, 6)).astype(np.float32)
+Y = (X.sum(1) > 0).astype(np.int32)
+HOW = {**FLUSHED, "model.mlp.hidden": [8], "data.batch_size": 20, "stop.updates": 40, "optimizer.learning_rate": 0.1}
+
+
+def test_arrays_are_learnt_and_any_integer_or_float_type_does():
+    first = troupe.sim("glyphs-mlp", HOW, data=(X, Y))
+    assert first.summary["test_accuracy"] > 0.8
+    assert first.sha256 == troupe.sim("glyphs-mlp", HOW, data=(X.astype(np.float64), Y.astype(np.int64))).sha256
+
+
+def test_objects_that_are_asked_for_samples_are_the_same_as_arrays(fails):
+    class Rows:
+        def __init__(self, x, y):
+            self.x, self.y = x, y
+
+        def __len__(self):
+            return len(self.x)
+
+        def __getitem__(self, i):
+            return self.x[i], int(self.y[i])
+
+    whole = troupe.sim("glyphs-mlp", HOW, data=(X, Y, X[:40], Y[:40]))
+    rows = troupe.samples(Rows(X, Y), Rows(X[:40], Y[:40]), classes=2)
+    for train in (troupe.sim, troupe.run):
+        assert train("glyphs-mlp", HOW, data=rows).sha256 == whole.sha256
+    wrong = troupe.samples(Rows(X, Y + 5), Rows(X[:40], Y[:40]), classes=2)
+    assert "not in 0 to 1" in fails(troupe.Error, lambda: troupe.sim("glyphs-mlp", HOW, data=wrong), troupe.DataError)
+
+
+def test_values_are_targets_where_they_are_no_integers():
+    run = troupe.sim("glyphs-mlp", {**HOW, "optimizer.learning_rate": 0.01}, data=(X, X[:, :2] * 2))
+    assert run.summary["test_accuracy"] is None and run.summary["test_loss"] < 4
+
+
+@pytest.mark.parametrize("x, y, classes", [(X, Y - 1, None), (X, Y[:-1], None), (np.full_like(X, np.nan), Y, None),
+                                           (X, Y + 1, 2), (X[:0], Y[:0], None)])
+def test_what_is_wrong_with_data_is_told(x, y, classes):
+    with pytest.raises(troupe.DataError):
+        troupe.arrays(x, y, X, Y, classes=classes)

@@ -1,0 +1,99 @@
+"""Experiments, runs and what they leave."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from conftest import SHORT
+
+import troupe
+
+
+def test_one_experiment_has_the_same_bits_on_both_clocks_again_and_in_a_folder(tmp_path):
+    flushed = {**SHORT, "pipeline.schedule": "one_f_one_b", "pipeline.weights": "latest"}
+    first = troupe.sim("teacher-mlp", flushed, out=tmp_path / "run")
+    assert first.sha256 == troupe.run("teacher-mlp", flushed).sha256 == troupe.sim("teacher-mlp", flushed).sha256
+    loaded = troupe.load(tmp_path / "run")
+    assert loaded.summary == first.summary
+    assert first.sha256 != troupe.sim("teacher-mlp", flushed, seed=2).sha256
+
+
+def test_results_are_arrays():
+    run = troupe.sim("teacher-mlp", SHORT, record={"every": 1})
+    assert run.losses.shape == (40,) and run.losses.dtype == np.float64
+    assert run.metrics("train")["step"].tolist() == list(range(1, 41))
+    assert run.evaluations["accuracy"][-1] == run.summary["test_accuracy"]
+    assert run.staleness["gradients"].sum() == sum(
+        count for of in run.summary["staleness"].values() for count in of["histogram"].values())
+    weight = run.weights["dense1.weight"]
+    assert weight.dtype == np.float32 and weight.ndim == 2 and np.isfinite(weight).all()
+    assert "updates 40" in repr(run)
+    assert "<td>40</td>" in run._repr_html_()
+    pandas = pytest.importorskip("pandas")
+    assert isinstance(run.metrics().frame(), pandas.DataFrame)
+
+
+def test_an_experiment_is_printed_saved_and_compared(tmp_path):
+    made = troupe.Experiment("teacher-mlp", {"stop.updates": 40}, pipeline={"stages": 4, "weights": "stash"}, seed=3)
+    assert "stages: 4" in str(made) and "seed: 3" in str(made)
+    made.save(tmp_path / "mine.textproto")
+    assert troupe.Experiment(tmp_path / "mine.textproto") == made
+    assert made != troupe.Experiment(made, seed=4)
+    assert troupe.sim(tmp_path / "mine.textproto").sha256 == troupe.sim(made).sha256
+
+
+def test_schemes_side_by_side():
+    made = troupe.compare("teacher-mlp", vary={"pipeline.weights": ["latest", "stash", "spectrain"]}, seeds=2, sets=SHORT)
+    assert made.schemes["scheme"].tolist() == ["weights=latest", "weights=stash", "weights=spectrain"]
+    runs = made.runs()
+    assert len(runs) == 6 and (runs["updates"] == 40).all() and set(runs["seed"]) == {1, 2}
+    mine = troupe.sim("teacher-mlp", SHORT, pipeline={"weights": "stash"}, seed=2)
+    assert mine.summary["test_loss"] == runs["test_loss"][(runs["scheme"] == "weights=stash") & (runs["seed"] == 2)][0]
+    assert "stash" in repr(made) and "<table>" in made._repr_html_()
+
+
+def test_what_is_told_before_a_run():
+    assert "stage" in troupe.plan("teacher-mlp", pipeline={"stages": 4})
+    assert "staleness" in troupe.explain("staleness")
+
+
+def test_a_run_goes_on_from_its_checkpoint_and_is_replayed(tmp_path):
+    whole = troupe.sim("teacher-mlp", SHORT)
+    here = os.getcwd()
+    troupe.sim("teacher-mlp", SHORT, out=tmp_path / "sim", record={"checkpoint": {"every": 10, "keep": 9}})
+    assert troupe.resume(tmp_path / "sim" / "checkpoints" / "step-20").sha256 == whole.sha256
+    assert os.getcwd() == here
+    troupe.run("teacher-mlp", SHORT, out=tmp_path / "real")
+    assert "equal" in troupe.replay(tmp_path / "real")
+
+
+def test_errors_have_a_kind_and_a_sentence(fails, tmp_path):
+    assert "did you mean" in fails(troupe.UsageError, lambda: troupe.sim("teacher-mlp", ["optimizer.learning_rat=1"]))
+    assert "nothing is called" in fails(troupe.UsageError, lambda: troupe.explain("stalenes"))
+    assert str(tmp_path) in fails(troupe.DataError, lambda: troupe.sim("mnist-mlp", {"data.mnist.path": tmp_path}))
+    with pytest.raises(troupe.Diverged, match="diverged") as caught:
+        troupe.sim("glyphs-mlp", optimizer={"learning_rate": 1e9})
+    assert caught.value.trained.summary["outcome"] == "diverged"
+    with pytest.raises(FileNotFoundError, match="summary.json"):
+        troupe.load(tmp_path)
+
+
+def test_an_interrupt_ends_a_run_in_order_and_the_next_one_is_whole():
+    for train in (troupe.run, troupe.sim):
+        timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(troupe.Interrupted) as caught:
+            train("teacher-mlp", {"stop.epochs": 10**6})
+        timer.join()
+        assert caught.value.trained.summary["outcome"] == "interrupted" and caught.value.trained.weights
+        assert train("teacher-mlp", SHORT).summary["outcome"] == "done"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_the_program_is_in_the_package():
+    said = subprocess.run([sys.executable, "-m", "troupe", "explain", "stash"], capture_output=True, text=True, check=True)
+    assert "stash" in said.stdout

@@ -1,0 +1,193 @@
+"""Networks of torch modules beside a plain PyTorch loop with the same data, order and initial weights."""
+
+import copy
+
+import numpy as np
+import pytest
+from conftest import FLUSHED
+
+import troupe
+
+torch = pytest.importorskip("torch")
+nn, F = torch.nn, torch.nn.functional
+from troupe import _troupe  # noqa: E402
+from troupe.torch import Network  # noqa: E402
+
+torch.set_num_threads(1)
+BATCH, STEPS, RATE = 20, 50, 0.01
+SETS = {"data.batch_size": BATCH, "optimizer.rule": "momentum", "optimizer.learning_rate": RATE, "optimizer.momentum": 0.9,
+        "stop.updates": STEPS, "record.every": 1, "record.gap_every": 0, "record.evaluate_every": 10**9}
+FLUSHED_FOUR = {**FLUSHED, "pipeline.stages": 4}
+random = np.random.default_rng(0)
+
+
+def images(n=300):
+    y = random.integers(0, 10, n).astype(np.int32)
+    centres = np.random.default_rng(5).normal(size=(10, 3, 8, 8))
+    return (0.5 * centres[y] + random.normal(size=(n, 3, 8, 8))).astype(np.float32), y
+
+
+def texts(n=300, length=12):
+    x = np.cumsum(random.integers(0, 3, (n, length + 1)), axis=1) % 20
+    return x[:, :-1].astype(np.int32), x[:, 1:].astype(np.int32)
+
+
+def block(i, o, p=0.0):
+    return nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU(), nn.Dropout(p))
+
+
+def conv():
+    return [block(3, 8), block(8, 8), nn.MaxPool2d(2), nn.Sequential(nn.Flatten(), nn.Linear(128, 10))]
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads=2):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, w = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(a.transpose(1, 2).reshape(b, t, w))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class Embedding(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(20, width), nn.Parameter(0.02 * torch.randn(12, width))
+
+    def forward(self, x):
+        return self.tokens(x) + self.places
+
+
+def transformer():
+    return [Embedding(16), Attention(16), Attention(16), nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 20))]
+
+
+def tied():
+    """The last module's matrix is the table of the first."""
+    first, last = Embedding(16), nn.Linear(16, 20, bias=False)
+    nn.init.normal_(first.tokens.weight, std=0.1)  # as tables that are read at both ends begin
+    last.weight = first.tokens.weight
+    return [first, Attention(16), nn.LayerNorm(16), last]
+
+
+class Recurrent(nn.Module):
+    def __init__(self, i, o):
+        super().__init__()
+        self.lstm = nn.LSTM(i, o, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+def lstm():
+    return [Embedding(16), Recurrent(16, 12), Recurrent(12, 12), nn.Linear(12, 20)]
+
+
+KINDS = {"conv": (conv, images), "transformer": (transformer, texts), "tied": (tied, texts), "lstm": (lstm, texts)}
+
+
+def plain(modules, x, y):
+    """-> losses, and the net."""
+    net = nn.Sequential(*copy.deepcopy(modules)).train()  # what is tied stays so within one copy
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.9)
+    x, y, losses = torch.from_numpy(x), torch.from_numpy(y).long(), []
+    for batch in range(STEPS):
+        of = torch.from_numpy(_troupe.batch_order(len(x), BATCH, 1, batch))
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x[of]).flatten(0, y.dim() - 1), y[of].flatten())
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return np.array(losses), net
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    torch.manual_seed(1)
+    make, data = KINDS[request.param]
+    x, y = data()
+    modules = make()
+    return modules, troupe.arrays(x, y, x[:40], y[:40]), *plain(modules, x, y)
+
+
+@pytest.mark.parametrize("schedule", ["one_f_one_b", "gpipe", "zb_h1"])
+def test_a_flushed_schedule_is_the_plain_loop(kind, schedule):
+    modules, data, losses, net = kind
+    run = troupe.sim("teacher-mlp", {**SETS, **FLUSHED_FOUR, "pipeline.schedule": schedule}, data=data,
+                     network=Network(*modules))
+    assert np.abs(run.losses - losses).max() < 1e-6
+    for name, tensor in net.state_dict().items():
+        if name in run.weights:
+            assert np.abs(run.weights[name] - tensor.numpy()).max() < 1e-5, name
+
+
+@pytest.mark.parametrize("weights", ["stash", "spectrain", "latest"])
+def test_both_clocks_have_the_same_bits(kind, weights):
+    modules, data, *_ = kind
+    how = {**SETS, "pipeline.stages": 4, "pipeline.schedule": "async_one_f_one_b", "pipeline.weights": weights,
+           "stop.updates": 15}
+    runs = [train("teacher-mlp", how, data=data, network=Network(*modules)) for train in (troupe.sim, troupe.run)]
+    assert runs[0].sha256 == runs[1].sha256
+    if weights != "latest":  # whose backwards read other weights than their forwards did
+        again = {**how, "pipeline.activations": "recompute"}
+        assert runs[0].sha256 == troupe.sim("teacher-mlp", again, data=data, network=Network(*modules)).sha256
+
+
+def test_dropout_is_keyed_by_sample_and_what_is_not_is_refused(fails):
+    x, y = images()
+    data = troupe.arrays(x, y)
+    network = Network(block(3, 8, 0.5), block(8, 8, 0.5), nn.Sequential(nn.Flatten(), nn.Linear(512, 10)))
+    how = {**SETS, "pipeline.stages": 3, "stop.updates": 15}
+    assert len({train("teacher-mlp", how, data=data, network=network).sha256
+                for train in (troupe.sim, troupe.run, troupe.run)}) == 1
+
+    class Own(nn.Module):
+        def forward(self, x):
+            return F.dropout(x, 0.5, self.training)
+
+    assert "draws from torch's own generator" in fails(
+        troupe.UsageError, lambda: troupe.sim("teacher-mlp", how, data=data,
+                                              network=Network(block(3, 8), Own(), nn.Flatten())), troupe.UsageError)
+
+
+def test_trained_weights_go_back_into_the_modules():
+    x, y = images()
+    modules = conv()
+    network = Network(*modules)
+    run = troupe.sim("teacher-mlp", {**SETS, "stop.updates": 15}, data=troupe.arrays(x, y, x, y), network=network)
+    network.load(run.weights)
+    net = nn.Sequential(*modules).eval()
+    with torch.no_grad():
+        right = (net(torch.from_numpy(x)).argmax(1).numpy() == y).mean()
+    assert right == pytest.approx(run.summary["test_accuracy"], abs=1e-6)
+    again = troupe.sim("teacher-mlp", {**SETS, "stop.updates": 1}, data=troupe.arrays(x, y, x, y), network=network)
+    assert again.losses[0] < run.losses[0]  # it begins with them
+
+
+def test_a_run_goes_on_from_a_checkpoint(tmp_path):
+    x, y = images()
+    how = {**SETS, "pipeline.stages": 1, "stop.updates": 20, **FLUSHED}
+    data, network = troupe.arrays(x, y), Network(*conv())
+    whole = troupe.sim("teacher-mlp", how, data=data, network=network)
+    troupe.sim("teacher-mlp", how, data=data, network=network, record={"checkpoint": {"every": 5, "keep": 9}}, out=tmp_path)
+    assert troupe.resume(tmp_path / "checkpoints" / "step-10").sha256 == whole.sha256
+
+
+def test_an_exception_in_a_module_is_the_cause(fails):
+    class Fails(nn.Module):
+        def forward(self, x):
+            if self.training and len(x) > 2:
+                raise MemoryError("as it was to")
+            return x
+
+    x, y = images()
+    assert "1.forward: MemoryError" in fails(
+        troupe.Lost, lambda: troupe.run("teacher-mlp", {**SETS, "pipeline.stages": 3}, data=(x, y), network=Network(
+            block(3, 8), Fails(), nn.Sequential(nn.Flatten(), nn.Linear(512, 10)))), MemoryError)

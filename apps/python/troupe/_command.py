@@ -1,0 +1,114 @@
+"""The verbs of the command line, called in this process: what every function of the package stands on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from typing import Any, Mapping, Sequence
+
+from . import _troupe
+
+log = logging.getLogger("troupe")
+# The verbs count Ctrl-C for themselves, one at a time.
+_alone = threading.RLock()
+
+
+class Error(Exception):
+    """What went wrong, in one sentence. `trained`: the Run so far, where there is one."""
+
+    trained: Any = None
+
+
+class UsageError(Error, ValueError):
+    """The experiment, or what a function was given, is wrong."""
+
+
+class DataError(Error, ValueError):
+    """The data is wrong or missing."""
+
+
+class Diverged(Error, ArithmeticError):
+    """A loss is not finite."""
+
+
+class Lost(Error, RuntimeError):
+    """Something was lost for good, or could not be written; an exception in a scheme of one's own is the cause."""
+
+
+class Departed(Error, RuntimeError):
+    """A replay has not come to the same as the run that it repeats."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C: the run has ended in order. `trained`: the Run until then."""
+
+    trained: Any = None
+
+
+_KINDS = {1: Departed, 2: UsageError, 3: DataError, 4: Diverged, 5: Lost, 130: Interrupted}
+
+
+class Text(str):
+    """What a verb has said, shown as it is."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def text_of(value: Any) -> str:
+    """A value of an experiment as --set takes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(text_of(v) for v in value) + "]"
+    return str(value)
+
+
+def assignments(sets: Any) -> list[str]:
+    """["seed=3", "pipeline.stages=4"] of that list, of {"seed": 3, "pipeline.stages": 4} or of
+    {"seed": 3, "pipeline": {"stages": 4}}."""
+    if not isinstance(sets, Mapping):
+        return [str(one) for one in sets]
+    flat = []
+    for key, value in sets.items():
+        if isinstance(value, Mapping):
+            flat += [f"{key}.{rest}" for rest in assignments(value)]
+        else:
+            flat.append(f"{key}={text_of(value)}")
+    return flat
+
+
+def set_words(sets: Sequence[str]) -> list[str]:
+    return [word for one in sets for word in ("--set", one)]
+
+
+def sentence_of(said: str) -> str:
+    """The last thing that the program has said on its own behalf."""
+    found = [line for line in said.splitlines() if line.startswith("troupe: ")]
+    return found[-1].removeprefix("troupe: ") if found else said.strip()
+
+
+def command(*words: str, progress: bool = False, trained: Any = None) -> Text:
+    """Calls a verb; what it writes on standard output. Raises what its exit code stands for: `trained()` makes the
+    exception's Run. `progress`: what it says meanwhile is shown on sys.stderr, and goes to the logger `troupe`."""
+
+    def tell(text: str) -> None:
+        if progress:
+            print(text, end="", file=sys.stderr, flush=True)
+        for line in text.splitlines():
+            log.info("%s", line)
+
+    folder = os.getcwd()
+    with _alone:
+        try:
+            code, out, said, cause = _troupe.command(["troupe", *words], tell, progress and sys.stderr.isatty())
+        finally:
+            os.chdir(folder)  # a run that goes on does so in the folder that it was begun in
+    if code != 0:
+        error = _KINDS[code](sentence_of(out if code == 1 else said))
+        if trained is not None and code != 2:
+            error.trained = trained()
+        raise error from cause
+    return Text(out)

@@ -1,0 +1,158 @@
+"""run, sim, compare and the other verbs."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterable, Mapping, Sequence
+
+from . import _troupe
+from ._command import Text, UsageError, assignments, command, set_words, text_of
+from .data import dataset
+from .results import Comparison, Run
+
+
+class Experiment:
+    """An experiment: a preset or a file (.textproto, .json), and what is changed of it.
+
+    Experiment("teacher-mlp", {"stop.updates": 100}, pipeline={"stages": 4, "weights": "stash"}, seed=3)
+
+    `data`: arrays (x, y) or (x, y, x_test, y_test), an object of data.arrays() or data.samples(), or none: the
+    experiment's own. `network`: a troupe.torch.Network, or none.
+    """
+
+    def __init__(self, base: "str | Path | Experiment" = "glyphs-mlp", sets: Any = (), *, data: Any = None,
+                 network: Any = None, **keys: Any) -> None:
+        more = assignments(sets) + assignments(keys)
+        if isinstance(base, Experiment):
+            more = base.sets + more
+            data, network = base.data if data is None else data, base.network if network is None else network
+            base = base.base
+        self.base, self.sets = str(base), more
+        self.data = None if data is None else dataset(data)
+        self.network = network
+
+    def words(self) -> list[str]:
+        """As the command line takes it."""
+        own = [*(self.data.assignments() if self.data else []), *(self.network.assignments() if self.network else [])]
+        return [self.base, *set_words(own + self.sets)]
+
+    def __str__(self) -> str:
+        """As textproto, with every default."""
+        return command("config", "print", *self.words())
+
+    def __repr__(self) -> str:
+        return f"<Experiment: {' '.join([self.base, *self.sets])}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Experiment) and str(self) == str(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def save(self, path: str | Path) -> None:
+        """As textproto, for `troupe run` and Experiment(path)."""
+        Path(path).write_text(str(self))
+
+
+def _folder(out: str | Path | None) -> tuple[Path, tempfile.TemporaryDirectory | None]:
+    if out is not None:
+        return Path(out), None
+    kept = tempfile.TemporaryDirectory(prefix="troupe-")
+    return Path(kept.name) / "run", kept
+
+
+def _train(verb: str, experiment: Any, sets: Any, out: Any, progress: bool, how: Mapping[str, Any]) -> Run:
+    chosen = Experiment(experiment, sets, **how)
+    folder, kept = _folder(out)
+
+    def trained() -> Run | None:
+        return Run(folder, kept) if (folder / "summary.json").exists() else None
+
+    command(verb, *chosen.words(), "--out", str(folder), *([] if progress else ["--quiet"]), progress=progress,
+            trained=trained)
+    return Run(folder, kept)
+
+
+def run(experiment: Any = "glyphs-mlp", sets: Any = (), *, out: str | Path | None = None, progress: bool = False,
+        **how: Any) -> Run:
+    """Trains on the real clock. `experiment`, `sets` and all else (data, network, keys) are those of Experiment; `out`:
+    folder of the run's files, else they are kept as long as the Run is. Ctrl-C once ends in order, and raises Interrupted,
+    whose `trained` is the Run until then; a second time ends at once."""
+    return _train("run", experiment, sets, out, progress, how)
+
+
+def sim(experiment: Any = "glyphs-mlp", sets: Any = (), *, out: str | Path | None = None, progress: bool = False,
+        **how: Any) -> Run:
+    """run() on the virtual clock: exactly repeatable, times are modelled."""
+    return _train("sim", experiment, sets, out, progress, how)
+
+
+def load(folder: str | Path) -> Run:
+    """The results of a run that has ended, here or elsewhere."""
+    return Run(folder)
+
+
+def resume(folder: str | Path, *, progress: bool = False) -> Run:
+    """Goes on with a run from its newest checkpoint, in its own folder; or `folder` is a checkpoint of it. What of it was Python (data, network, schemes) has
+    to be there under the same names."""
+    home = Path(folder).resolve()
+    if home.parent.name == "checkpoints":
+        home = home.parent.parent
+    with open(home / "metrics.jsonl") as lines:
+        verb = "sim" if json.loads(next(lines))["clock"] == "virtual" else "run"
+    command(verb, "--resume", str(folder), *([] if progress else ["--quiet"]), progress=progress,
+            trained=lambda: Run(home))
+    return Run(home)
+
+
+def replay(folder: str | Path, *, progress: bool = False) -> Text:
+    """A recorded run of the real clock once more. Departed where it has not come to the same."""
+    return command("replay", str(folder), *([] if progress else ["--quiet"]), progress=progress)
+
+
+def compare(*experiments: Any, vary: Mapping[str, Iterable[Any]] | None = None, sets: Any = (), seeds: int = 1,
+            target: float | None = None, clock: str = "virtual", jobs: int | None = None,
+            out: str | Path | None = None, progress: bool = False, data: Any = None, network: Any = None,
+            **keys: Any) -> Comparison:
+    """Several schemes on equal terms: each of `experiments` (presets or files) with each combination of `vary`
+    ({"pipeline.weights": ["stash", "spectrain"]}), `seeds` times."""
+    if any(isinstance(one, Experiment) for one in experiments):
+        raise UsageError("compare() takes presets and files; save() an Experiment to compare it with others")
+    common = Experiment("", assignments(sets) + assignments(keys), data=data, network=network).words()[1:]
+    folder, kept = _folder(out)
+    words = ["compare", *map(str, experiments), *common, "--seeds", str(seeds), "--clock", clock, "--out", str(folder)]
+    for key, values in (vary or {}).items():
+        words += ["--vary", f"{key}={','.join(text_of(value) for value in values)}"]
+    words += [*(["--target", str(target)] if target is not None else []), *(["--jobs", str(jobs)] if jobs else []),
+              *([] if progress else ["--quiet"])]
+    return Comparison(folder, command(*words, progress=progress), kept)
+
+
+def plan(experiment: Any = "glyphs-mlp", sets: Any = (), **how: Any) -> Text:
+    """Stages, memory, idle time and staleness of an experiment, without running it."""
+    return command("plan", *Experiment(experiment, sets, **how).words())
+
+
+def explain(name: str = "") -> Text:
+    """What a scheme, a key of an experiment, a preset or a term is; without a name all schemes."""
+    return command("explain", *([name] if name else []))
+
+
+@dataclass
+class Finding:
+    check: str     # "crash"
+    holds: bool
+    applies: bool  # False: such a scheme does not make this promise
+    what: str      # one sentence, with the figures
+
+
+def conformance(name: str, values: Mapping[str, float] | None = None, bound: int | None = None) -> list[Finding]:
+    """Whether a rule, exchange, schedule or weight policy keeps what the runtime promises of every one of its kind.
+    `bound`: no gradient may be applied that is more updates late."""
+    try:
+        found: Sequence[Any] = _troupe.conformance(name, assignments(values or {}), bound)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return [Finding(*one) for one in found]

@@ -1,0 +1,227 @@
+"""Networks of torch modules, trained by the runtime's pipelines: the parameters are the runtime's, and the graph of a
+forward waits for its backward."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import tempfile
+import threading
+import weakref
+import zlib
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from . import _troupe
+from ._command import UsageError
+from .results import write_weights
+
+__all__ = ["Network"]
+
+_networks: "weakref.WeakValueDictionary[str, Network]" = weakref.WeakValueDictionary()
+_numbers = itertools.count()
+
+
+class Network:
+    """Modules one after another, each a layer behind which a pipeline may be cut. A run begins with the parameters that the
+    modules have when it is made; trained ones are in Run.weights, by the names of state_dict(), and load() puts them back
+    into the modules. A parameter of several modules is one parameter.
+
+    Every module takes and gives one tensor, the batch first. What draws random numbers by itself (torch.nn.functional's
+    dropout, that of attention) is refused: only nn.Dropout is keyed by sample, so that a run can be repeated.
+    """
+
+    def __init__(self, *modules: nn.Module, names: Sequence[str] | None = None) -> None:
+        self.modules = modules
+        self.names = list(names or (str(i) for i in range(len(modules))))
+        if len(self.names) != len(modules) or len(set(self.names)) != len(modules):
+            raise UsageError("names: each module needs a name of its own")
+        self.id = f"network-{next(_numbers)}"
+        self._folder = tempfile.TemporaryDirectory(prefix="troupe-network-")
+        _networks[self.id] = self
+
+    def assignments(self) -> list[str]:
+        """How an experiment finds it, and its initial weights."""
+        path = Path(self._folder.name) / "start.safetensors"
+        write_weights(path, {name: _array(tensor) for name, tensor in self._tensors().items()})
+        return ["model.custom.name=python", f"model.custom.values.id={self.id}", f"start_from={path}"]
+
+    def load(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Puts trained weights, of Run.weights, into the modules."""
+        with torch.no_grad():
+            for name, tensor in self._tensors().items():
+                tensor.copy_(torch.from_numpy(np.array(weights[name])).view(tensor.shape))
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """All that the runtime keeps, by the name where it comes first."""
+        seen: dict[int, str] = {}
+        return {seen.setdefault(id(tensor), f"{name}.{key}"): tensor for name, module in zip(self.names, self.modules)
+                for key, tensor in _kept(module) if id(tensor) not in seen}
+
+    def layers(self, shape: Sequence[int], outputs: int) -> list["Layer"]:
+        names = {id(tensor): name for name, tensor in self._tensors().items()}
+        uses = [id(p) for module in self.modules for p in module.parameters()]
+        shared = {p for p in uses if uses.count(p) > 1}
+        made: list[Layer] = []
+        x = torch.zeros(2, *shape)
+        for name, module in zip(self.names, self.modules):
+            if not made and any(isinstance(m, nn.Embedding) for m in module.modules()):
+                x = x.int()
+            made.append(Layer(name, module, x, names, shared))
+            x = torch.zeros(2, *made[-1].output)
+        return made
+
+
+def _kept(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Parameters, and the buffers that are saved and float32: others stay in each thread's copy as they are."""
+    saved = set(module.state_dict(keep_vars=True))
+    return [*module.named_parameters(),
+            *((n, b) for n, b in module.named_buffers() if n in saved and b.dtype == torch.float32)]
+
+
+def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape) or (1,)
+
+
+def _flags(parameter: torch.Tensor, table: bool, tied: bool) -> set[str]:
+    matrix = parameter.dim() > 1 and not table and not tied
+    return {flag for flag, is_set in (("table", table), ("tied", tied), ("matrix", matrix)) if is_set}
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().contiguous().numpy().reshape(_shape(tensor))
+
+
+class Layer:
+    """One module, as runtime/model/layer.hpp has layers. Each thread has a copy of its own of the module's structure, into
+    which parameters are put for as long as a call takes."""
+
+    def __init__(self, name: str, module: nn.Module, x: torch.Tensor, names: Mapping[int, str], shared: set[int]) -> None:
+        self.name, self.module = name, module
+        everything = _kept(module)
+        self.count = sum(1 for _ in module.parameters())
+        self.keys = [key for key, _ in everything]
+        self.shapes = [tuple(tensor.shape) for _, tensor in everything]
+        tables = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
+        self.parameters = [(names[id(p)], _shape(p), _flags(p, id(p) in tables, id(p) in shared))
+                           for _, p in everything[:self.count]]
+        self.buffers = [(names[id(b)], _shape(b), {"one"} if k.endswith("running_var") else set())
+                        for k, b in everything[self.count:]]
+        self.local = threading.local()
+        self._try(x)
+
+    def _try(self, x: torch.Tensor) -> None:
+        """Its output's shape, floating-point operations and what it keeps, of a sample."""
+        with torch.no_grad(), FlopCounterMode(display=False) as flops:
+            self.output = tuple(copy.deepcopy(self.module).eval()(x).shape[1:])
+        self.flops = flops.get_total_flops() / len(x)
+        saved: list[int] = []
+        before = torch.get_rng_state()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.nbytes) or t, lambda t: t):
+            self._call([t.detach().clone().requires_grad_(i < self.count) for i, (_, t) in enumerate(_kept(self.module))],
+                       x.clone().requires_grad_(x.is_floating_point()), 0)
+        self.saved_bytes = sum(saved) // len(x)
+        if not torch.equal(before, torch.get_rng_state()):
+            torch.set_rng_state(before)
+            raise UsageError(f"module {self.name} draws from torch's own generator, which is one for all threads, so that no "
+                             "run could be repeated; use nn.Dropout in place of functional dropout and of attention's")
+
+    def _call(self, tensors: Any, x: torch.Tensor, key: int, training: bool = True) -> torch.Tensor:
+        copies = self.local.__dict__.setdefault("copies", {})
+        if training not in copies:
+            own = {id(t): t for t in itertools.chain(self.module.parameters(), self.module.buffers())}
+            copies[training] = Copy(copy.deepcopy(self.module, own).train(training), self.keys)
+        return copies[training](tensors, x, key)
+
+    @staticmethod
+    def _tensors(arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
+        return [torch.from_numpy(a).view(s) for a, s in zip(arrays, shapes)]
+
+    def _graph(self, w: Any, buffers: Any, x: torch.Tensor, key: int) -> tuple[Any, torch.Tensor, torch.Tensor]:
+        w = [t.requires_grad_() for t in self._tensors(w, self.shapes)]
+        if x.is_floating_point():
+            x = x.detach().requires_grad_()
+        return w, x, self._call(itertools.chain(w, buffers), x, key)
+
+    # -- called by the runtime
+
+    def forward(self, w: Any, buffers: Any, x: np.ndarray, training: bool, seed: int, first_sample: int) -> Any:
+        x = torch.from_numpy(x)
+        buffers = self._tensors(buffers, self.shapes[self.count:])
+        if not training:
+            with torch.no_grad():
+                tensors = [*self._tensors(w, self.shapes), *buffers]
+                return self._call(tensors, x, 0, training=False).contiguous(), None, []
+        buffers = [b.clone() for b in buffers]  # written in place by the forward
+        key = zlib.crc32(f"{seed} {self.name} {first_sample}".encode())
+        w, x, y = self._graph(w, buffers, x, key)
+        return y.detach().contiguous(), (w, x, y, key), [b.view(-1) if not b.dim() else b for b in buffers]
+
+    def backward(self, kept: Any, w: Any, dy: np.ndarray, want_dx: bool, same_weights: bool) -> Any:
+        of, x, y, key = kept
+        if not same_weights:  # at other weights than the forward's: it is done again there
+            of, x, y = self._graph(w, [t.clone() for _, t in _kept(self.module)[self.count:]], x, key)
+        inputs = [x, *of] if want_dx else of
+        dy = torch.from_numpy(dy).view(y.shape)
+        grads = torch.autograd.grad(y, inputs, dy, materialize_grads=True) if inputs and y.requires_grad else []
+        grads = [g.contiguous() for g in grads]
+        return (grads[0], grads[1:]) if want_dx else (None, grads)
+
+    def gradients(self, kept: Any) -> Any:
+        return kept
+
+
+class Dropout(nn.Module):
+    """nn.Dropout by numbers that depend on the run's seed, the layer and the sample alone."""
+
+    def __init__(self, p: float, generator: torch.Generator) -> None:
+        super().__init__()
+        self.p, self.generator = p, generator
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training or self.p == 0:
+            return x
+        return x * torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator).div_(1 - self.p)
+
+
+class Copy:
+    """What torch.func.functional_call does, without its 40 us a call, for a module that nobody else uses."""
+
+    def __init__(self, module: nn.Module, keys: Sequence[str]) -> None:
+        self.generator = torch.Generator()
+        if type(module) is nn.Dropout:
+            module = Dropout(module.p, self.generator).train(module.training)
+        for path, owner in list(module.named_modules()):
+            if type(owner) is nn.Dropout:
+                parent, _, name = path.rpartition(".")
+                setattr(module.get_submodule(parent), name, Dropout(owner.p, self.generator).train(module.training))
+        self.module = module
+        everything = [(slots, name) for owner in module.modules()
+                      for slots in (owner._parameters, owner._buffers) for name in slots]
+        state = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
+        self.slots = [[(s, n) for s, n in everything if s[n] is state[key]] for key in keys]  # tied ones, too
+
+    def __call__(self, tensors: Any, x: torch.Tensor, key: int) -> torch.Tensor:
+        self.generator.manual_seed(key)
+        try:
+            for places, tensor in zip(self.slots, tensors):
+                for slots, name in places:
+                    slots[name] = tensor
+            return self.module(x)
+        finally:
+            for slots, name in itertools.chain(*self.slots):
+                slots[name] = None
+
+
+def _build(id: str, shape: Sequence[int], outputs: int) -> list[Layer]:
+    if id not in _networks:
+        raise LookupError(f"this process has no network {id!r}")
+    return _networks[id].layers(shape, outputs)
+
+
+_troupe.register_networks(_build)
