@@ -95,8 +95,8 @@ def load(folder: str | Path) -> Run:
 
 
 def resume(folder: str | Path, *, progress: bool = False) -> Run:
-    """Goes on with a run from its newest checkpoint, in its own folder; or `folder` is a checkpoint of it. What of it was Python (data, network, schemes) has
-    to be there under the same names."""
+    """Goes on with a run from its newest checkpoint, in its own folder; or `folder` is a checkpoint of it. What of it was
+    Python (data, network, schemes) has to be there under the same names."""
     home = Path(folder).resolve()
     if home.parent.name == "checkpoints":
         home = home.parent.parent
