@@ -9,7 +9,8 @@ troupe_packages=(g++ cmake ninja-build libdnnl-dev libcaf-dev libzmq3-dev libpro
 # What a verb makes use of where it is there, and tells where it is not: gnuplot draws the curves of `troupe compare`.
 troupe_optional_packages=(gnuplot-nox)
 
-troupe_test_packages=(catch2 clang-format-14 python3 git)
+# Boost.Context: threads of a GPU that the CPU plays.
+troupe_test_packages=(catch2 clang-format-14 python3 git libboost-context-dev)
 
 # What tests can do without: lld links them in a fifth of the time. Clang compiles sanitized code in half of GCC's time, and is
 # the second compiler that everything must pass; its clang-tidy looks for mistakes.

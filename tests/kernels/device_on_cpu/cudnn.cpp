@@ -94,16 +94,17 @@ std::vector<float> read(const cudnnTensorStruct& t, const void* data, cudnnMathT
 
 void write(const cudnnTensorStruct& t,
            void* data,
-           const std::vector<float>& sums,
+           const std::vector<double>& sums,
            float alpha,
            float beta) {
   for (std::size_t i = 0; i < sums.size(); ++i) {
+    const float sum = static_cast<float>(sums[i]);
     if (t.type == CUDNN_DATA_FLOAT) {
       float& to = static_cast<float*>(data)[i];
-      to = alpha * sums[i] + (beta != 0 ? beta * to : 0.0f);
+      to = alpha * sum + (beta != 0 ? beta * to : 0.0f);
     } else {
       troupe::BFloat16& to = static_cast<troupe::BFloat16*>(data)[i];
-      to = troupe::to_bfloat16(alpha * sums[i] + (beta != 0 ? beta * troupe::to_float(to) : 0.0f));
+      to = troupe::to_bfloat16(alpha * sum + (beta != 0 ? beta * troupe::to_float(to) : 0.0f));
     }
   }
 }
@@ -171,7 +172,8 @@ cudnnStatus_t put(cudnnHandle_t handle,
           if (!device_on_cpu::sound()) {
             return;
           }
-          std::vector<float> sums(out.elements(), 0.0f);
+          // One running sum of thousands of floats would be further from the truth than any library's many.
+          std::vector<double> sums(out.elements(), 0.0);
           if (algorithm == kRepeats) {
             std::memset(workspace, 0xff, kWorkspace);
             sum(problem,
@@ -179,7 +181,7 @@ cudnnStatus_t put(cudnnHandle_t handle,
                 read(a.of, a.data, problem.convolution.math),
                 read(b.of, b.data, problem.convolution.math));
           } else {
-            sums.assign(sums.size(), std::numeric_limits<float>::quiet_NaN());
+            sums.assign(sums.size(), std::numeric_limits<double>::quiet_NaN());
           }
           write(out, out_data, sums, scale, keep);
         }}});
@@ -187,6 +189,7 @@ cudnnStatus_t put(cudnnHandle_t handle,
 }
 
 using Floats = std::vector<float>;
+using Sums = std::vector<double>;
 
 template <class T>
 cudnnStatus_t made(T** to) {
@@ -355,9 +358,9 @@ cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle,
              beta,
              workspace,
              workspace_bytes,
-             [](const Problem& p, Floats& out, const Floats& images, const Floats& filters) {
+             [](const Problem& p, Sums& out, const Floats& images, const Floats& filters) {
                for_each_product(p, [&](std::size_t i, std::size_t k, std::size_t o) {
-                 out[o] += images[i] * filters[k];
+                 out[o] += double{images[i]} * filters[k];
                });
              });
 }
@@ -386,9 +389,9 @@ cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle,
              beta,
              workspace,
              workspace_bytes,
-             [](const Problem& p, Floats& out, const Floats& filters, const Floats& errors) {
+             [](const Problem& p, Sums& out, const Floats& filters, const Floats& errors) {
                for_each_product(p, [&](std::size_t i, std::size_t k, std::size_t o) {
-                 out[i] += filters[k] * errors[o];
+                 out[i] += double{filters[k]} * errors[o];
                });
              });
 }
@@ -417,9 +420,9 @@ cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle,
              beta,
              workspace,
              workspace_bytes,
-             [](const Problem& p, Floats& out, const Floats& images, const Floats& errors) {
+             [](const Problem& p, Sums& out, const Floats& images, const Floats& errors) {
                for_each_product(p, [&](std::size_t i, std::size_t k, std::size_t o) {
-                 out[k] += images[i] * errors[o];
+                 out[k] += double{images[i]} * errors[o];
                });
              });
 }
