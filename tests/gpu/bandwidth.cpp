@@ -1,0 +1,135 @@
+// How fast the passes over memory are on cuda:0, each as a share of a copy within the device.
+//
+//   gpu_bandwidth [ELEMENTS]     # 2^26
+//
+// A pass is charged for what it has to read and write once. Exit status 4: no GPU.
+#include "kernels/coding.hpp"
+#include "kernels/device.hpp"
+#include "kernels/elementwise.hpp"
+#include "kernels/matmul.hpp"
+#include "kernels/normalization.hpp"
+#include "kernels/update.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+using namespace troupe;
+
+namespace {
+
+constexpr int kTurns = 20;
+
+struct Passes {
+  Stream& stream;
+  double of_copy = 0;  // bytes/s
+
+  void measure(const std::string& name, double bytes, const std::function<void()>& pass) {
+    pass();
+    stream.synchronize();
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kTurns; ++i) {
+      pass();
+    }
+    stream.synchronize();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    const double rate = bytes * kTurns / took.count();
+    of_copy = of_copy > 0 ? of_copy : rate;
+    std::printf(
+        "%-28s %8.1f GB/s %6.1f %% of a copy\n", name.c_str(), rate / 1e9, 100 * rate / of_copy);
+  }
+};
+
+void batch_norm(Passes& passes, Stream& stream, std::int64_t rows, std::int64_t columns) {
+  const auto filled = [&](Shape shape, double value) {
+    Tensor x = stream.allocate(shape);
+    fill(stream, x, value);
+    return x;
+  };
+  const Tensor x = filled({rows, columns}, 1), y = filled({rows, columns}, 0),
+               dy = filled({rows, columns}, 0.5);
+  const Tensor gamma = filled({columns}, 1), beta = filled({columns}, 0),
+               mean = filled({columns}, 0), inverse = filled({columns}, 1);
+  const std::string size = "(" + std::to_string(rows) + ", " + std::to_string(columns) + ")";
+  const auto elements = static_cast<double>(rows * columns);
+  passes.measure("batch norm forward " + size, 12 * elements, [&] {
+    batch_norm_forward(stream,
+                       ActivationKind::none,
+                       {.x = x,
+                        .gamma = gamma,
+                        .beta = beta,
+                        .epsilon = 1e-5f,
+                        .y = y,
+                        .mean = mean,
+                        .inverse_deviation = inverse});
+  });
+  passes.measure("batch norm backward " + size, 20 * elements, [&] {
+    batch_norm_backward(stream,
+                        Tensor(),
+                        {.x = x,
+                         .gamma = gamma,
+                         .mean = mean,
+                         .inverse_deviation = inverse,
+                         .dy = dy,
+                         .dx = y,
+                         .dgamma = gamma,
+                         .dbeta = beta});
+  });
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Device device{DeviceKind::cuda, 0};
+  if (auto available = check_available(device); !available) {
+    std::printf("skipped: %s\n", available.error().message.c_str());
+    return 4;
+  }
+  const std::int64_t n = argc > 1 ? std::atoll(argv[1]) : std::int64_t{1} << 26;
+  const auto elements = static_cast<double>(n);
+  Stream stream(device);
+  Passes passes{stream};
+  const auto filled = [&](double value) {
+    Tensor x = stream.allocate({n});
+    fill(stream, x, value);
+    return x;
+  };
+  const Tensor w = filled(1), g = filled(0.5), m = filled(0), v = filled(0.25);
+  passes.measure("copy", 8 * elements, [&] { copy(stream, g, w); });
+  passes.measure("add", 12 * elements, [&] { add(stream, g, w, ActivationKind::none, w); });
+  for (const UpdateKernel kernel :
+       {UpdateKernel::sgd, UpdateKernel::momentum, UpdateKernel::adam}) {
+    UpdateArguments a;
+    a.kernel = kernel;
+    a.scalars = {.rate = 1e-6f, .gamma = 0.9f, .beta2 = 0.99f, .epsilon = 1e-6f};
+    a.w = a.w_new = w;
+    a.g = g;
+    a.m = kernel == UpdateKernel::sgd ? Tensor() : m;
+    a.v = kernel == UpdateKernel::adam ? v : Tensor();
+    const int bytes = kernel == UpdateKernel::sgd ? 12 : kernel == UpdateKernel::momentum ? 20 : 28;
+    passes.measure(
+        "update, " + std::to_string(bytes) + " B", bytes * elements, [&] { update(stream, a); });
+  }
+  const Tensor norm = stream.allocate({1}, DType::float64);
+  const Part whole{0, n};
+  passes.measure("sum of squares", 4 * elements, [&] {
+    sum_of_squares(stream, g, {&whole, 1}, norm);
+  });
+  const Tensor sums = stream.allocate({256});
+  passes.measure("sums of 256 columns", 4 * elements, [&] {
+    column_sum(stream, g.reshape({n / 256, 256}), sums, false);
+  });
+  const MessageCode code{.kind = CodeKind::int8, .block = 256};
+  const Tensor message = stream.allocate({code.words(n)}, DType::int32);
+  passes.measure("encode int8, blocks of 256", 5 * elements, [&] {
+    encode_message(stream, code, g, message);
+  });
+  passes.measure("decode int8, blocks of 256", 5 * elements, [&] {
+    decode_message(stream, code, message, w);
+  });
+  batch_norm(passes, stream, n / 1024, 64);
+  batch_norm(passes, stream, 1024, 512);
+  return 0;
+}
