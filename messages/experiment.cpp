@@ -3,6 +3,7 @@
 #include "experiment.pb.h"
 #include "messages/experiment/source.hpp"
 #include "messages/experiment/values.hpp"
+#include "messages/other_names.hpp"
 
 #include <google/protobuf/text_format.h>
 
@@ -196,6 +197,15 @@ Result<void> set_value(proto::Experiment& experiment, std::string_view assignmen
     return usage(legible(path) + ": " + quoted(value) + " is not valid UTF-8");
   }
   proto::Experiment changed = experiment;  // an error leaves the experiment as it was
+  if (const auto meant = meant_by(assignment); !meant.empty()) {
+    for (const std::string& one : meant) {
+      if (auto done = set_value(changed, one); !done) {
+        return done;
+      }
+    }
+    experiment.Swap(&changed);
+    return {};
+  }
   if (auto done = set_path(changed, path, value); !done) {
     return done;
   }

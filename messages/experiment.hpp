@@ -23,7 +23,8 @@ Result<proto::Experiment> parse_experiment(std::string_view text, std::string_vi
 /// lists are written [a,b], an entry of a table `replicas.rule.custom.values.half_life=8`. Selecting
 /// the choice that is already chosen keeps its fields.
 /// `pipeline.weights=nesterov` also selects nadamw, with momentum 0.99 and rate 0.001 unless they are
-/// given already, where no rule has been: the scheme is stash + NAdam. Error (usage) with the path,
+/// given already, where no rule has been: the scheme is stash + NAdam. Another name
+/// (other_names.hpp) is taken for what it stands for. Error (usage) with the path,
 /// the value, the nearest legal name and the legal values; the experiment is as before.
 Result<void> set_value(proto::Experiment& experiment, std::string_view assignment);
 
@@ -41,8 +42,9 @@ std::string print_experiment(const proto::Experiment& experiment);
 std::string print_experiment_json(const proto::Experiment& experiment);
 
 /// Every key as --set takes it, with its default, type, bounds, legal values and doc; indented by
-/// depth, at most 110 columns wide; for `troupe run --help`.
-std::string experiment_help();
+/// depth, at most 100 columns wide. `word`: those alone, with their whole paths and without indents,
+/// that have it in their path, their doc or a value; "" where none has.
+std::string experiment_help(std::string_view word = "");
 
 /// The candidate nearest to `name` by edit distance (Damerau-Levenshtein), or "" where none is near
 /// enough to mean it.

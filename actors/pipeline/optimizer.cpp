@@ -10,7 +10,7 @@ namespace troupe {
 SliceLayout slice_layout(const ParameterLayout& layout) {
   SliceLayout slices{.pieces = {}, .slice_sizes = layout.slice_sizes};
   for (const auto& [spec, slice, offset] : layout.entries) {
-    slices.pieces.push_back({slice, offset, spec.shape, spec.matrix});
+    slices.pieces.push_back({slice, offset, spec.shape, spec.matrix, spec.table});
   }
   return slices;
 }

@@ -2,11 +2,13 @@
 
 #include "actors/exchange/built_in.hpp"
 #include "apps/cli/options.hpp"
+#include "apps/cli/registered.hpp"
 #include "apps/cli/version.hpp"
 #include "messages/experiment.hpp"
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <new>
 #include <ostream>
 #include <string_view>
@@ -22,6 +24,9 @@ struct Verb {
 
 /// A new verb is one line here.
 constexpr std::array kVerbs{
+    Verb{"help",
+         "how a verb is used; or what a key, a scheme, a preset or a term is",
+         declare_explain},
     Verb{"run", "train on the real clock", declare_run},
     Verb{"sim", "train on the virtual clock: exactly repeatable, times modelled", declare_sim},
     Verb{"replay", "a recorded run of the real clock once more, bit for bit", declare_replay},
@@ -105,28 +110,73 @@ Error unexpected(const Syntax& verb, const std::string& word) {
                  verb.name.empty() ? "; those of a verb stand behind it)" : ")")};
 }
 
-int dispatch(int argc, const char* const* argv, Console& console) {
-  const auto named = [&](const Verb& verb) {
-    return std::string(verb.name) == argv[1];
-  };
-  if (argc > 1 && argv[1][0] != '-' && std::none_of(kVerbs.begin(), kVerbs.end(), named)) {
-    return fail(console, unknown_verb(argv[1]));
-  }
-  std::vector<Syntax> verbs;
+bool is_verb(const std::string& word) {
+  return std::any_of(
+      kVerbs.begin(), kVerbs.end(), [&](const Verb& verb) { return verb.name == word; });
+}
+
+/// The verbs as they are parsed, and what each does.
+struct Verbs {
+  std::vector<Syntax> syntax;
   std::vector<VerbAction> actions;
+  std::string word;  // of --help-keys, which all have that take an experiment
+};
+
+std::unique_ptr<Verbs> declare_verbs() {
+  auto all = std::make_unique<Verbs>();
   for (const Verb& verb : kVerbs) {
     Command command = verb.declare();
-    verbs.push_back(
-        {verb.name, verb.summary, std::move(command.options), std::move(command.footer)});
-    actions.push_back(std::move(command.action));
+    Syntax syntax{verb.name, verb.summary, std::move(command.options)};
+    if (command.takes_experiment) {
+      syntax.options.push_back({.names = "--help-keys",
+                                .value = &all->word,
+                                .doc = "the keys of an experiment that have to do with WORD",
+                                .type = "WORD",
+                                .refuse_empty = "name a word, such as rate"});
+      syntax.footer =
+          "Presets: troupe run --list. Keys: troupe keys, troupe help KEY.\n" + registered_help();
+    }
+    all->syntax.push_back(std::move(syntax));
+    all->actions.push_back(std::move(command.action));
   }
+  return all;
+}
+
+int show_keys(Console& console, const std::string& word) {
+  const std::string keys = experiment_help(word);
+  if (keys.empty()) {
+    return fail(console,
+                {ErrorKind::usage,
+                 concat("--help-keys: no key has to do with \"",
+                        word,
+                        "\" (`troupe keys` lists where they begin)")});
+  }
+  console.out << keys;
+  return 0;
+}
+
+int dispatch(int argc, const char* const* argv, Console& console) {
+  if (argc > 1 && argv[1][0] != '-' && !is_verb(argv[1])) {
+    return fail(console, unknown_verb(argv[1]));
+  }
+  const auto declared = declare_verbs();
+  const std::vector<Syntax>& verbs = declared->syntax;
   const ProgramText program{.name = "troupe",
                             .summary =
                                 "Troupe: asynchronous training of neural networks by a company of "
                                 "actors.",
                             .version = std::string("troupe ") + version(),
                             .footer = kExitCodes};
-  const auto request = parse_words(argc, argv, program, verbs);
+  const bool asks = argc > 1 && std::string_view(argv[1]) == "help";
+  if (asks && argc == 3 && is_verb(argv[2])) {
+    const auto verb = std::find_if(
+        verbs.begin(), verbs.end(), [&](const Syntax& v) { return v.name == argv[2]; });
+    console.out << verb_help(program, *verb, true);
+    return 0;
+  }
+  const std::array<const char*, 2> whole{argv[0], "--help"};
+  const auto request = asks && argc == 2 ? parse_words(2, whole.data(), program, verbs)
+                                         : parse_words(argc, argv, program, verbs);
   if (!request) {
     return fail(console, request.error());
   }
@@ -139,8 +189,11 @@ int dispatch(int argc, const char* const* argv, Console& console) {
         console,
         unexpected(request->verb ? verbs[*request->verb] : Syntax{}, request->extra.front()));
   }
+  if (!declared->word.empty()) {
+    return show_keys(console, declared->word);
+  }
   if (request->verb) {
-    return actions[*request->verb](console);
+    return declared->actions[*request->verb](console);
   }
   console.err << request->help;
   return fail(console,

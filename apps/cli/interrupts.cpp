@@ -5,6 +5,8 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cerrno>
+#include <ctime>
 #include <stdexcept>
 #include <system_error>
 
@@ -15,6 +17,7 @@ std::atomic<int> counted{0};
 std::atomic<bool> over{false};
 constexpr int kOver =
     SIGURG;  // wakes the waiting thread; nobody else sends it, and ignored is what it is by default
+constexpr timespec kMoment{.tv_sec = 1, .tv_nsec = 0};
 static_assert(std::atomic<int>::is_always_lock_free);
 
 /// For threads that were made before, by a driver for example: where one of them has the signals not blocked, it may get
@@ -78,13 +81,26 @@ void Interrupts::restore() {
 }
 
 void Interrupts::wait() {
-  int signal = 0;
-  do {
-    sigwait(&counted_, &signal);
-    if (signal != kOver && counted.fetch_add(1) + 1 >= 3) {
-      die_of(signal);
+  int last = 0;  // the second one or a later, after which the run has a moment to end by itself
+  for (;;) {
+    const int signal =
+        last != 0 ? sigtimedwait(&counted_, nullptr, &kMoment) : sigwaitinfo(&counted_, nullptr);
+    if (signal == kOver && over) {
+      return;
     }
-  } while (signal != kOver || !over);
+    if (signal < 0 && errno == EINTR) {
+      continue;
+    }
+    if (signal < 0) {
+      die_of(last);
+    }
+    if (signal != kOver && counted.fetch_add(1) + 1 >= 2) {
+      if (last != 0) {
+        die_of(signal);
+      }
+      last = signal;
+    }
+  }
 }
 
 int Interrupts::count() {

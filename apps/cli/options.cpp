@@ -1,8 +1,11 @@
 // The only file that includes CLI11, because that alone takes a compiler longer than most of our files.
 #include "apps/cli/options.hpp"
 
+#include "apps/cli/text.hpp"
+
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <type_traits>
@@ -74,18 +77,12 @@ void add_option(CLI::App& app, const CommandOption& option) {
       return text.empty() ? sentence : std::string();
     });
   }
-  if (option.shows_default) {
-    added->capture_default_str();
-  }
   added->required(option.required);
 }
 
 CLI::App* add_verb(CLI::App& app, const Syntax& verb) {
   CLI::App* added = app.add_subcommand(verb.name, verb.summary);
   added->allow_extras();
-  if (verb.footer) {
-    added->footer(verb.footer);
-  }
   for (const CommandOption& option : verb.options) {
     add_option(*added, option);
   }
@@ -103,7 +100,75 @@ std::string complaint(const CLI::ParseError& error) {
   return text;
 }
 
+// -- the help of a verb --------------------------------------------------------------------------
+
+constexpr std::size_t kColumns = 80;
+constexpr std::size_t kLines = 24;
+
+/// What stands for the value; "" of a flag.
+std::string type_name(const CommandOption& option) {
+  return !option.type.empty() || holds_one_of<bool>(option.value)            ? option.type
+         : holds_one_of<std::string, std::vector<std::string>>(option.value) ? "TEXT"
+                                                                             : "N";
+}
+
+/// "-q, --quiet", "--out DIR", "EXPERIMENT".
+std::string shown(const CommandOption& option) {
+  if (!option.names.starts_with('-')) {
+    return option.names;
+  }
+  const std::size_t comma = option.names.find(',');
+  const std::string type = type_name(option);
+  const std::string name = comma == option.names.npos ? option.names
+                                                      : option.names.substr(comma + 1) + ", " +
+                                                            option.names.substr(0, comma);
+  return name + (type.empty() ? "" : " " + type);
+}
+
+std::string option_lines(const std::vector<CommandOption>& options, bool whole) {
+  std::size_t width = 0;
+  for (const CommandOption& option : options) {
+    width = std::max(width, shown(option).size() + 4);
+  }
+  std::string text;
+  for (const CommandOption& option : options) {
+    const std::string doc = whole ? option.doc : option.doc.substr(0, option.doc.find("; "));
+    std::string name = "  " + shown(option);
+    name.resize(width, ' ');
+    // Blanks in front would be taken for blanks between words.
+    std::string lines = wrapped(std::string(width, '.') + doc, kColumns, std::string(width, ' '));
+    text += lines.replace(0, width, name) + '\n';
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string verb_help(const ProgramText& program, const Syntax& verb, bool whole) {
+  std::vector<CommandOption> options = verb.options;
+  bool help = false;
+  options.push_back({.names = "--help,-h", .value = &help, .doc = "this, and end"});
+  std::string begin = concat(program.name, ' ', verb.name);
+  for (const CommandOption& option : verb.options) {
+    if (!option.names.starts_with('-')) {
+      begin += option.required ? ' ' + option.names : " [" + option.names + ']';
+    }
+  }
+  begin += verb.options.empty() ? "" : " [OPTIONS]";
+  begin = wrapped(concat(begin, ": ", verb.summary), kColumns, "  ") + '\n';
+  const std::string all = begin + option_lines(options, true) + verb.footer;
+  if (whole || std::count(all.begin(), all.end(), '\n') <= static_cast<std::ptrdiff_t>(kLines)) {
+    return all;
+  }
+  return concat(begin,
+                option_lines(options, false),
+                verb.footer,
+                "All of each option: ",
+                program.name,
+                " help ",
+                verb.name,
+                '\n');
+}
 
 Result<Request> parse_words(int argc,
                             const char* const* argv,
@@ -121,6 +186,13 @@ Result<Request> parse_words(int argc,
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
+    const auto parsed = app.get_subcommands();
+    const auto verb = std::find_if(verbs.begin(), verbs.end(), [&](const Syntax& v) {
+      return !parsed.empty() && v.name == parsed.front()->get_name();
+    });
+    if (verb != verbs.end()) {
+      return Request{.text = verb_help(program, *verb, false)};
+    }
     std::ostringstream text;
     app.exit(asked, text, text);
     return Request{.text = text.str()};

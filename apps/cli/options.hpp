@@ -41,7 +41,6 @@ struct CommandOption {
   std::vector<std::string> legal{};    // values; none: any
   std::string refuse_empty{};          // what is wrong with an empty text; "": nothing
   bool required = false;
-  bool shows_default = false;  // in the help
 };
 
 /// A verb as its user sees it.
@@ -49,7 +48,7 @@ struct Syntax {
   std::string name;
   std::string summary;
   std::vector<CommandOption> options{};
-  std::function<std::string()> footer{};  // below the help
+  std::string footer{};  // below the help
 };
 
 /// The program as its help shows it.
@@ -57,8 +56,12 @@ struct ProgramText {
   std::string name;
   std::string summary;
   std::string version;
-  std::string footer;  // below its help, and below what a verb has there
+  std::string footer;  // below its help
 };
+
+/// `whole`: all that is said of each option, else the first part (up to a semicolon) where all would be
+/// more than a screen, 24 lines of 80 characters.
+std::string verb_help(const ProgramText& program, const Syntax& verb, bool whole);
 
 /// What a command line asks for. The values are where the options said.
 struct Request {

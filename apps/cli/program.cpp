@@ -11,8 +11,10 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <iostream>
 #include <streambuf>
+#include <string_view>
 #include <system_error>
 
 namespace troupe {
@@ -66,6 +68,13 @@ void open_standard_streams() {
   }
 }
 
+/// Whether a line may be rewritten: not where TERM=dumb or NO_COLOR say that no escapes are wanted.
+bool takes_escapes() {
+  const char* const terminal = std::getenv("TERM");
+  const char* const plain = std::getenv("NO_COLOR");
+  return (!terminal || std::string_view(terminal) != "dumb") && (!plain || *plain == '\0');
+}
+
 }  // namespace
 
 int run_command_line(int argc, const char* const* argv) {
@@ -77,7 +86,7 @@ int run_command_line(int argc, const char* const* argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   StandardOutput output;
   std::streambuf* const before = std::cout.rdbuf(&output);
-  Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0};
+  Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0 && takes_escapes()};
   int code = run_command_line(argc, argv, console);
   std::cout.flush();
   std::cout.rdbuf(before);

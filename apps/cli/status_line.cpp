@@ -1,5 +1,6 @@
 #include "apps/cli/status_line.hpp"
 
+#include "kernels/result.hpp"
 #include "runtime/record/progress.hpp"
 
 #include <algorithm>
@@ -46,6 +47,16 @@ void StatusLine::clear() {
     out_ << "\r\033[K" << std::flush;
     open_ = false;
   }
+}
+
+void WaitingLine::operator()(const std::string& text) {
+  if (told_ && !line_.due()) {
+    return;
+  }
+  told_ = true;
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - since_);
+  line_.show(concat("troupe: ", text, " (", seconds.count(), " s)"));
 }
 
 std::string eta_text(double done, double spent) {

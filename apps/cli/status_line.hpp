@@ -39,6 +39,20 @@ class StatusLine {
   bool open_ = false;  // a line stands that may be rewritten
 };
 
+/// Says what is waited for and since when, first at once and then as often as a StatusLine does.
+class WaitingLine {
+ public:
+  WaitingLine(std::ostream& out, bool terminal)
+      : line_(out, terminal), since_(std::chrono::steady_clock::now()) {}
+
+  void operator()(const std::string& text);
+
+ private:
+  StatusLine line_;
+  std::chrono::steady_clock::time_point since_;
+  bool told_ = false;
+};
+
 /// "eta 03:12": the share `done` of the work took `spent` seconds; "" where nothing is done.
 std::string eta_text(double done, double spent);
 

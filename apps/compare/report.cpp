@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <utility>
 
 namespace troupe {
@@ -18,18 +17,13 @@ namespace {
 
 using Row = std::vector<std::string>;
 
+constexpr const char* kOfTrial =
+    ",seed,outcome,updates,epochs,seconds,train_loss,test_loss,accuracy,staleness_mean,"
+    "staleness_max,gap,bytes_sent,weights_sha256";
+
 const char* to_string(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::finished:
-      return "finished";
-    case Outcome::diverged:
-      return "diverged";
-    case Outcome::failed:
-      return "failed";
-    case Outcome::interrupted:
-      return "interrupted";
-  }
-  return "";
+  constexpr std::array kNames{"finished", "diverged", "failed", "interrupted"};
+  return kNames.at(static_cast<std::size_t>(outcome));
 }
 
 const char* name_of(Measure measure) {
@@ -60,12 +54,6 @@ std::vector<std::pair<std::string, Spread>> named(const Figures& f, Measure meas
           {"estimate_cosine", f.estimate_cosine}};
 }
 
-std::string digits(double number, const char* pattern) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), pattern, number);
-  return text.data();
-}
-
 /// "97.14 +- 0.21"; an accuracy in percent.
 std::string value_text(const Spread& spread, Measure measure) {
   if (spread.count == 0) {
@@ -74,8 +62,8 @@ std::string value_text(const Spread& spread, Measure measure) {
   const bool accuracy = measure == Measure::accuracy;
   const char* pattern = accuracy ? "%.2f" : "%.4g";
   const double unit = accuracy ? 100 : 1;
-  const std::string mean = digits(unit * spread.mean, pattern);
-  return spread.count > 1 ? mean + " +- " + digits(unit * spread.sd, accuracy ? "%.2f" : "%.2g")
+  const std::string mean = number(unit * spread.mean, pattern);
+  return spread.count > 1 ? mean + " +- " + number(unit * spread.sd, accuracy ? "%.2f" : "%.2g")
                           : mean;
 }
 
@@ -90,7 +78,7 @@ std::string target_text(const Figures& f) {
 
 std::string staleness_text(const Figures& f) {
   return f.staleness.count == 0 ? ""
-                                : concat(digits(f.staleness.mean, "%.2f"), "/", f.staleness_max);
+                                : concat(number(f.staleness.mean, "%.2f"), "/", f.staleness_max);
 }
 
 std::string seeds_text(const Figures& f) {
@@ -113,9 +101,9 @@ Row head(const Comparison& c) {
       "tokens/s",
       accuracy ? "accuracy, %" : "test loss",
       "best",
-      concat("at ", digits(epochs, "%.4g"), epochs == 1 ? " epoch" : " epochs"),
+      concat("at ", number(epochs, "%.4g"), epochs == 1 ? " epoch" : " epochs"),
       "at " + duration(c.common ? c.common->seconds : 0),
-      c.target ? "to " + (accuracy ? digits(100 * *c.target, "%.4g %%") : digits(*c.target, "%.4g"))
+      c.target ? "to " + (accuracy ? number(100 * *c.target, "%.4g %%") : number(*c.target, "%.4g"))
                : "",
       "train loss",
       "staleness/max",
@@ -161,18 +149,18 @@ Row row_of(const Comparison& c, std::size_t index) {
       value_text(f.at_epochs, c.measure),
       value_text(f.at_seconds, c.measure),
       c.target ? target_text(f) : "",
-      mean(f.train_loss, [](double x) { return digits(x, "%.4g"); }),
+      mean(f.train_loss, [](double x) { return number(x, "%.4g"); }),
       staleness_text(f),
-      mean(f.gap, [](double x) { return digits(x, "%.3g"); }),
+      mean(f.gap, [](double x) { return number(x, "%.3g"); }),
       value_text(f.replicas, c.measure),
       value_text(f.worst_replica, c.measure),
       mean(f.bytes_sent, [](double x) { return x > 0 ? mebibytes(x) : ""; }),
       tells_locks(c) ? mean(f.forward_lock, duration) : "",
       tells_locks(c) ? mean(f.backward_lock, duration) : "",
-      mean(f.synthetic, [](double x) { return digits(100 * x, "%.0f %%"); }),
-      mean(f.angle, [](double x) { return digits(x, "%.1f"); }),
-      mean(f.estimate_error, [](double x) { return digits(x, "%.2f"); }),
-      mean(f.estimate_cosine, [](double x) { return digits(x, "%.2f"); }),
+      mean(f.synthetic, [](double x) { return number(100 * x, "%.0f %%"); }),
+      mean(f.angle, [](double x) { return number(x, "%.1f"); }),
+      mean(f.estimate_error, [](double x) { return number(x, "%.2f"); }),
+      mean(f.estimate_cosine, [](double x) { return number(x, "%.2f"); }),
       seeds_text(f)};
   row.insert(row.end(), rest.begin(), rest.end());
   return row;
@@ -207,11 +195,11 @@ std::string json_strings(const std::vector<std::string>& texts) {
 
 /// One array, an object a line.
 std::string json_lines(const std::vector<std::string>& objects) {
-  std::string text = "[";
+  std::string text;
   for (const std::string& object : objects) {
-    text += (text.size() > 1 ? ",\n    " : "\n    ") + object;
+    text += (text.empty() ? "\n    " : ",\n    ") + object;
   }
-  return text + (objects.empty() ? "]" : "\n  ]");
+  return "[" + text + (objects.empty() ? "]" : "\n  ]");
 }
 
 JsonObject json_object(const Trial& trial) {
@@ -270,6 +258,20 @@ std::string csv_line(const Row& cells) {
   return line + "\n";
 }
 
+Row names_of_scheme(const Comparison& c) {
+  Row names{"scheme", "experiment"};
+  for (const Varied& varied : c.varied) {
+    names.push_back(varied.path);
+  }
+  return names;
+}
+
+Row of_scheme(const Contender& scheme) {
+  Row row{scheme.label, scheme.experiment};
+  row.insert(row.end(), scheme.values.begin(), scheme.values.end());
+  return row;
+}
+
 }  // namespace
 
 void judge(Comparison& c) {
@@ -307,10 +309,7 @@ std::string table_text(const Comparison& c) {
 }
 
 std::string csv_text(const Comparison& c) {
-  Row names{"scheme", "experiment"};
-  for (const Varied& varied : c.varied) {
-    names.push_back(varied.path);
-  }
+  Row names = names_of_scheme(c);
   names.insert(names.end(), {"trials", "diverged", "failed"});
   for (const auto& [name, spread] : named({}, c.measure)) {
     names.insert(names.end(), {name, name + "_sd"});
@@ -320,8 +319,7 @@ std::string csv_text(const Comparison& c) {
   for (std::size_t i = 0; i < c.schemes.schemes.size(); ++i) {
     const Contender& scheme = c.schemes.schemes[i];
     const Figures& f = c.figures[i];
-    Row row{scheme.label, scheme.experiment};
-    row.insert(row.end(), scheme.values.begin(), scheme.values.end());
+    Row row = of_scheme(scheme);
     for (const std::size_t count : {f.trials, f.diverged, f.failed}) {
       row.push_back(std::to_string(count));
     }
@@ -331,6 +329,28 @@ std::string csv_text(const Comparison& c) {
     }
     row.push_back(std::to_string(f.to_target.count));
     row.push_back(std::to_string(f.staleness_max));
+    text += csv_line(row);
+  }
+  return text;
+}
+
+std::string runs_text(const Comparison& c) {
+  std::string text = csv_line(names_of_scheme(c));
+  text.insert(text.size() - 1, kOfTrial);
+  for (const Trial& trial : c.trials) {
+    const Summary& s = trial.summary;
+    const Figures f = figures_of(std::span(&trial, 1), c.measure, {}, {});
+    Row row = of_scheme(c.schemes.schemes[trial.scheme]);
+    row.insert(row.end(), {std::to_string(trial.seed), to_string(trial.outcome)});
+    const auto add = [&](std::initializer_list<double> figures) {
+      for (const double figure : figures) {
+        row.push_back(trial.outcome == Outcome::finished ? csv_number(figure) : "");
+      }
+    };
+    add({double(s.updates), s.epochs, s.seconds, s.train_loss, s.test_loss.value_or(NAN)});
+    add({s.test_accuracy.value_or(NAN), f.staleness.mean, double(f.staleness_max)});
+    add({f.gap.mean, double(s.bytes_sent)});
+    row.push_back(s.weights_sha256);
     text += csv_line(row);
   }
   return text;

@@ -39,6 +39,10 @@ std::string table_text(const Comparison& comparison);
 /// A line a scheme, RFC 4180; what was not measured is empty. apps/docs/compare.md has the columns.
 std::string csv_text(const Comparison& comparison);
 
+/// A line a trial: scheme, experiment, the varied keys, seed, outcome, updates, epochs, seconds, train_loss,
+/// test_loss, accuracy, staleness_mean, staleness_max, gap, bytes_sent, weights_sha256.
+std::string runs_text(const Comparison& comparison);
+
 /// Greater seeds stand in JSON as text: most of its readers take numbers for doubles, which end here.
 inline constexpr std::uint64_t kSeedOfDigits = std::uint64_t{1} << 53;
 

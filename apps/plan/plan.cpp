@@ -311,6 +311,17 @@ std::string describe(const Blueprint& b) {
       timeline(b));
 }
 
+std::string skipped_text(const Blueprint& b) {
+  std::string names;
+  const std::vector<WeightSpec> specs = weight_specs(b.network);
+  for (std::size_t i = 0; i < b.start.size(); ++i) {
+    if (b.start[i].empty() && specs[i].shape.elements() > 0) {
+      names += (names.empty() ? "start  by seed, not from the file: " : ", ") + specs[i].name;
+    }
+  }
+  return names.empty() ? "" : wrapped(names, 100, "       ") + '\n';
+}
+
 std::string describe_briefly(const Blueprint& b) {
   std::string text =
       concat("plan   ", b.experiment.name(), ": ", scheme_text(b), "; ", length_text(b), "\n");
@@ -325,7 +336,7 @@ std::string describe_briefly(const Blueprint& b) {
         to_string(b.devices[static_cast<std::size_t>(b.schedule->stage_of(chunk->index()))]));
   }
   text += wrapped(stages, 100, "       ") + '\n';
-  return text +
+  return text + skipped_text(b) +
          (tells_replicas(b) ? replicas_text(b).substr(0, replicas_text(b).find('\n')) + '\n' : "") +
          memory_warning(b) + links_warning(b);
 }

@@ -10,6 +10,8 @@ namespace troupe {
 
 /// Everything: some thirty lines, and those of the layers.
 std::string describe(const Blueprint& blueprint);
+/// The parameters that start_from_skip leaves out of the file, as a line; "" where there are none.
+std::string skipped_text(const Blueprint& blueprint);
 /// What `run` begins with: the scheme, and each stage's layers.
 std::string describe_briefly(const Blueprint& blueprint);
 

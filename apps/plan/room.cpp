@@ -132,4 +132,34 @@ Result<void> check_memory(const Blueprint& b, int processes) {
                      room.limit);
 }
 
+Result<void> check_disk(const Blueprint& b, const std::filesystem::path& folder) {
+  double weights = 0;
+  double moments = 0;
+  for (std::int32_t c = 0; c < static_cast<std::int32_t>(b.chunks.size()); ++c) {
+    const ChunkMemory m = memory_of(b, c);
+    weights += m.weights / static_cast<double>(m.copies);
+    moments += m.moments;
+  }
+  const proto::Record& record = b.experiment.record();
+  const auto kept = static_cast<double>(record.checkpoint().keep());
+  // One by the clock alone may never be made.
+  const double checkpoints = record.checkpoint().every() > 0 ? kept * (weights + moments) : 0;
+  const double needed = (record.weights() ? weights : 0) + checkpoints;
+  std::error_code code;
+  std::filesystem::path there = std::filesystem::absolute(folder, code);
+  while (!std::filesystem::exists(there, code) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  const auto space = std::filesystem::space(there, code);
+  if (code || needed <= static_cast<double>(space.available)) {
+    return {};
+  }
+  return Error{ErrorKind::lost,
+               fill_in("the disk of {} has {} left, and the run's weights and checkpoints take {}; "
+                       "--out names a folder elsewhere, --out none keeps nothing",
+                       folder.string(),
+                       mebibytes(static_cast<double>(space.available)),
+                       mebibytes(needed))};
+}
+
 }  // namespace troupe

@@ -4,6 +4,7 @@
 
 #include "apps/topologies/blueprint.hpp"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -27,5 +28,9 @@ std::string memory_text(std::vector<MemoryPart> parts);
 /// available, by the limit of a container, by `ulimit -v`. `processes`: of this host, which share it; limits of a process
 /// are each one's own.
 Result<void> check_memory(const Blueprint& blueprint, int processes = 1);
+
+/// Error (lost) where the disk of `folder`, which need not be there yet, has less room than the run's weights and the
+/// checkpoints that it keeps: told before training and not after it.
+Result<void> check_disk(const Blueprint& blueprint, const std::filesystem::path& folder);
 
 }  // namespace troupe

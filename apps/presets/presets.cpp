@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <optional>
 #include <system_error>
 
@@ -60,26 +61,41 @@ Error unknown_experiment(const std::string& name) {
                   legal)};
 }
 
-/// "~/x" in each path, of files as of --set, whose words the shell leaves as they are: "/home/me/x".
-void expand_home(google::protobuf::Message& message) {
-  const char* const home = std::getenv("HOME");
+/// Each path that `message` names, as `changed` makes of it.
+void change_paths(google::protobuf::Message& message,
+                  const std::function<std::string(const std::string&)>& changed) {
   const auto* const reflection = message.GetReflection();
   std::vector<const google::protobuf::FieldDescriptor*> fields;
   reflection->ListFields(message, &fields);
   for (const auto* field : fields) {
-    if (field->is_repeated() || !home) {
+    if (field->is_repeated()) {
       continue;
     }
     if (field->cpp_type() == field->CPPTYPE_MESSAGE) {
-      expand_home(*reflection->MutableMessage(&message, field));
+      change_paths(*reflection->MutableMessage(&message, field), changed);
     } else if (field->cpp_type() == field->CPPTYPE_STRING &&
                (field->name().ends_with("path") || field->name() == "start_from")) {
       const std::string value = reflection->GetString(message, field);
-      if (value.starts_with("~/")) {
-        reflection->SetString(&message, field, home + value.substr(1));
-      }
+      reflection->SetString(&message, field, changed(value));
     }
   }
+}
+
+/// "~/x", whose words the shell leaves as they are in --set: "/home/me/x".
+std::string from_home(const std::string& path) {
+  const char* const home = std::getenv("HOME");
+  return home && path.starts_with("~/") ? home + path.substr(1) : path;
+}
+
+/// What an experiment's file names beside itself, wherever the program was started. What is not there is as the
+/// working folder has it.
+std::string beside(const std::filesystem::path& file, const std::string& path) {
+  std::error_code code;
+  const std::filesystem::path there = file.parent_path() / path;
+  return !path.empty() && std::filesystem::path(path).is_relative() &&
+                 std::filesystem::exists(there, code)
+             ? there.string()
+             : path;
 }
 
 }  // namespace
@@ -115,8 +131,14 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
   if (!parsed) {
     return parsed.error();
   }
-  if (preset != all.end() &&
-      std::find(assignments.begin(), assignments.end(), kNesterov) != assignments.end()) {
+  if (preset == all.end()) {
+    std::error_code code;
+    const std::filesystem::path named(experiment);
+    const bool folder = std::filesystem::is_directory(named, code);
+    change_paths(*parsed, [&](const std::string& path) {
+      return beside(folder ? named / "experiment.textproto" : named, path);
+    });
+  } else if (std::find(assignments.begin(), assignments.end(), kNesterov) != assignments.end()) {
     // It brings its own optimizer where none has been chosen, and the preset's nobody has chosen.
     parsed->clear_optimizer();
   }
@@ -125,7 +147,7 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
       return set.error();
     }
   }
-  expand_home(*parsed);
+  change_paths(*parsed, from_home);
   if (auto resolved = resolve(*parsed); !resolved) {
     return resolved.error();
   }

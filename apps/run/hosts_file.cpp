@@ -1,7 +1,10 @@
 #include "apps/run/hosts_file.hpp"
 
+#include "runtime/data/input_file.hpp"
+
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <fstream>
 #include <sstream>
 
@@ -43,6 +46,9 @@ Result<HostPlace> place_of(const std::string& where, const std::string& program)
 
 Result<std::vector<HostPlace>> read_hosts_file(const std::string& path) {
   std::ifstream file(path);
+  if (!file) {
+    return Error{ErrorKind::usage, concat("--hosts: ", path, ": ", cannot_be_opened(path, errno))};
+  }
   std::vector<HostPlace> places;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
@@ -69,9 +75,8 @@ Result<std::vector<HostPlace>> read_hosts_file(const std::string& path) {
     places.push_back(*std::move(place));
   }
   if (places.empty()) {
-    return Error{
-        ErrorKind::usage,
-        concat("--hosts: ", path, " cannot be read, or names no host; a line is beta:7000")};
+    return Error{ErrorKind::usage,
+                 concat("--hosts: ", path, " names no host; a line is beta:7000")};
   }
   return places;
 }

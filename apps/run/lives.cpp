@@ -1,5 +1,6 @@
 // A run in several processes, from its beginning to its end. Where it has lost a process without which it cannot go
 // on, it begins once more: the same run in the same folder, with other processes, from its newest checkpoint.
+#include "apps/cli/status_line.hpp"
 #include "apps/cli/version.hpp"
 #include "apps/run/processes.hpp"
 #include "apps/run/run_files.hpp"
@@ -143,6 +144,10 @@ Life Lives::live() {
   if (options.resume) {
     experiment.clear_start_from();  // the weights are in the checkpoint
   }
+  std::optional<WaitingLine> line;
+  if (first_.progress) {
+    line.emplace(*first_.progress, first_.terminal);
+  }
   Lead lead({.processes = players_.processes,
              .process_of = placement_.process_of,
              .version = version(),
@@ -158,10 +163,18 @@ Life Lives::live() {
              .back = players_.back.value_or(kBack),
              .stays_away = stays_away_,
              .tell = tell_user,
+             .waiting =
+                 [&line](const std::string& whom) {
+                   if (line) {
+                     (*line)(whom);
+                   }
+                 },
              .interrupts = options.interrupts,
              .limits = limits()});
   const auto begin = Clock::now();
-  if (auto started = lead.start(); !started) {
+  const auto started = lead.start();
+  line.reset();
+  if (!started) {
     return {.result = started.error(), .missing = lead.missing()};
   }
   first_start_ = restarted() ? first_start_ : Clock::now() - begin;

@@ -69,6 +69,7 @@ Result<proto::Experiment> experiment_of(proto::Experiment e,
                                         std::size_t phase) {
   if (phase > 0) {
     e.clear_start_from();
+    e.clear_start_from_skip();
   }
   for (const std::string& assignment : of.set()) {
     const std::string_view key = first_key(assignment);

@@ -63,37 +63,37 @@ std::vector<CommandOption> player_options(PlayerArguments& arguments) {
        .range = OptionRange{1, kProcessesMax}},
       {.names = "--hosts",
        .value = &arguments.hosts,
-       .doc = "play the run on several hosts: FILE has a line for each other process, "
+       .doc = "play the run on several hosts; FILE has a line for each other process, "
               "HOST:PORT of a `troupe node` or a HOST for ssh",
        .type = "FILE",
        .refuse_empty = "the name of the file is empty"},
       {.names = "--join",
        .value = &arguments.join,
-       .doc = "this is one of several processes that something else has started alike, and "
-              "told in the environment which: torchrun, Slurm, mpirun, Kubernetes; rank 0 leads",
+       .doc = "one of the processes that Slurm or another started alike; the environment says "
+              "which (torchrun, Slurm, mpirun, Kubernetes); rank 0 leads",
        .type = "env",
        .legal = {"env"}},
       {.names = "--back",
        .value = &arguments.back,
-       .doc = "where the run goes on without a process that was lost: how often it is started or "
-              "reached again, or may come again, to take up its replicas; 0: never (default: 3)",
+       .doc = "how often a lost process is started or reached again; it takes up its replicas, "
+              "without which the run goes on meanwhile; 0: never (default: 3)",
        .type = "N",
        .range = OptionRange{0, kBackMax}},
       {.names = "--restarts",
        .value = &arguments.restarts,
-       .doc = "how often a run that has lost a process without which it cannot go on begins again "
-              "by itself, from its newest checkpoint (default: 0)",
+       .doc = "how often the run begins again after losing a process; one without which it cannot "
+              "go on; from its newest checkpoint (default: 0)",
        .type = "N",
        .range = OptionRange{0, kBackMax}},
       {.names = "--restart-wait",
        .value = &arguments.restart_wait,
-       .doc = "seconds that a run with --restarts waits for a host that was lost; then it goes on "
-              "without that host (default: 60)",
+       .doc = "seconds that --restarts waits for a lost host; then it goes on without that host "
+              "(default: 60)",
        .type = "S",
        .range = OptionRange{0, kRestartWaitMax}},
       {.names = "--keys",
        .value = &arguments.keys,
-       .doc = "this host's folder of `troupe keys`, for hosts that are reached over a network",
+       .doc = "this host's folder of `troupe keys`; for hosts that are reached over a network",
        .type = "DIR",
        .refuse_empty = kEmptyFolder}};
 }

@@ -1,5 +1,6 @@
 #include "apps/run/processes.hpp"
 
+#include "apps/cli/status_line.hpp"
 #include "apps/cli/version.hpp"
 #include "apps/run/real_clock.hpp"
 #include "apps/topologies/placement.hpp"
@@ -79,7 +80,8 @@ void play(const Blueprint& blueprint, Cast cast, Node& node) {
 
 struct Played {
   int exit_code = 0;
-  bool again = false;  // the lead may begin the run again, with this process
+  bool again = false;    // the lead may begin the run again, with this process
+  std::string failed{};  // why it takes no part
 };
 
 /// The run of `invitation`, from its answer to its end. `host`: as Node has it.
@@ -91,21 +93,26 @@ Played play_part(const Invitation& invitation,
       blueprint ? place(*blueprint, invitation.processes) : Result<Placement>(blueprint.error());
   if (!placement) {
     refuse_invitation(*lead, placement.error());
-    return {static_cast<int>(placement.error().kind)};
+    return {.exit_code = static_cast<int>(placement.error().kind),
+            .failed = placement.error().message};
   }
   Node node(invitation,
             placement->process_of,
             std::move(lead),
             host,
             run_bounds(*blueprint, placement->process_of.size()));
-  if (node.join(version(), placement->digest)) {
+  const bool joined = node.join(version(), placement->digest);
+  if (joined) {
     Cast cast = make_cast(*blueprint);
     if (invitation.life > 0) {
       make_anew(cast, placement->process_of, invitation.process);
     }
     play(*blueprint, std::move(cast), node);
   }
-  return {.again = node.begins_again().value_or(invitation.again)};
+  return {.again = node.begins_again().value_or(invitation.again),
+          .failed = !joined                ? "the lead has not let it take part, or is gone"
+                    : !node.begins_again() ? "the lead is gone, or has given this process up"
+                                           : ""};
 }
 
 /// Standard input and output, which nobody else reads or writes from now on.
@@ -155,6 +162,9 @@ class Host {
                 " of ",
                 invitation->processes));
     const Played played = play_part(*invitation, *std::move(lead), host);
+    if (!played.failed.empty()) {
+      tell(concat("the run of ", who, " has failed here: ", played.failed));
+    }
     return played.again ? kMayBeginAgain : played.exit_code;
   }
 
@@ -198,14 +208,20 @@ struct Invited {
 /// Comes to the lead, which may not listen yet and is waited for so long. Where it hangs up before it has begun anything,
 /// another process may have been lost at that moment, and all are to come again. Error where it begins no run with this
 /// process.
-Result<Invited> come_and_be_invited(const Players& players,
+Result<Invited> come_and_be_invited(Console& console,
+                                    const Players& players,
                                     std::chrono::steady_clock::duration wait) {
   using Clock = std::chrono::steady_clock;
   const Ranks& ranks = *players.ranks;
   auto until = Clock::now() + wait;
   for (;;) {
-    auto lead = come_to(
-        ranks.lead, ranks.rank, ranks.processes, players.credentials.get(), {.until = until});
+    WaitingLine line(console.err, console.terminal);
+    auto lead = come_to(ranks.lead,
+                        ranks.rank,
+                        ranks.processes,
+                        players.credentials.get(),
+                        {.until = until},
+                        [&line](const std::string& why) { line(why); });
     if (!lead) {
       return lead.error();
     }
@@ -227,10 +243,12 @@ Result<Invited> come_and_be_invited(const Players& players,
 }
 
 /// Plays what a lead begins with this process, which is waited for so long. Error where none begins anything.
-Result<Played> come_and_play(const Players& players, std::chrono::steady_clock::duration wait) {
+Result<Played> come_and_play(Console& console,
+                             const Players& players,
+                             std::chrono::steady_clock::duration wait) {
   const Ranks& ranks = *players.ranks;
   mind_signals();
-  auto invited = come_and_be_invited(players, wait);
+  auto invited = come_and_be_invited(console, players, wait);
   if (!invited) {
     return invited.error();
   }
@@ -251,9 +269,9 @@ Result<Played> come_and_play(const Players& players, std::chrono::steady_clock::
 }  // namespace
 
 int play_as_rank(Console& console, const Players& players) {
-  auto played = come_and_play(players, kLeadMax);
+  auto played = come_and_play(console, players, kLeadMax);
   while (played && played->again) {
-    played = come_and_play(players, kLeadAgainMax);
+    played = come_and_play(console, players, kLeadAgainMax);
   }
   return played ? played->exit_code : fail(console, played.error());
 }

@@ -88,7 +88,7 @@ bool runs_are_kept() {
   return variable_of_runs() != kKeepNothing;
 }
 
-Result<RunFolder> RunFolder::make(const std::string& runs, const std::string& experiment) {
+Result<RunFolder> RunFolder::make(const std::string& runs, const std::string& experiment, Of of) {
   const std::string name = name_of_run(experiment);
   std::error_code code;
   fs::create_directories(runs, code);
@@ -96,7 +96,7 @@ Result<RunFolder> RunFolder::make(const std::string& runs, const std::string& ex
   for (int number = newest_number(runs, name) + 1; !code; ++number) {
     const fs::path path = fs::path(runs) / concat(name, "-", number);
     if (fs::create_directory(path, code)) {
-      return RunFolder(path);
+      return RunFolder(path, of);
     }
   }
   return Error{ErrorKind::lost,
@@ -107,10 +107,12 @@ Result<RunFolder> RunFolder::make(const std::string& runs, const std::string& ex
                       "; --out DIR names another, --out none keeps nothing")};
 }
 
-RunFolder::RunFolder(fs::path path) : path_(std::move(path)) {
+RunFolder::RunFolder(fs::path path, Of of) : path_(std::move(path)) {
   std::error_code code;
   before_ = fs::read_symlink(path_.parent_path() / kLatest, code);
-  point_latest(path_.parent_path(), path_.filename());
+  if (of == Of::a_run) {
+    point_latest(path_.parent_path(), path_.filename());
+  }
 }
 
 RunFolder::RunFolder(RunFolder&& other) noexcept

@@ -3,6 +3,7 @@
 
 #include "kernels/result.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -20,16 +21,23 @@ bool runs_are_kept();
 /// A folder for one run, made with this; taken away again with it where nothing has been put into it.
 class RunFolder {
  public:
+  enum class Of : std::uint8_t {
+    a_run,
+    figures
+  };  // to those of comparisons and plots `latest` does not lead
+
   /// The next one in `runs` for an experiment that a user calls so: a preset's name, or a file's. Error (lost)
   /// where it cannot be made.
-  static Result<RunFolder> make(const std::string& runs, const std::string& experiment);
+  static Result<RunFolder> make(const std::string& runs,
+                                const std::string& experiment,
+                                Of of = Of::a_run);
   RunFolder(RunFolder&& other) noexcept;
   ~RunFolder();
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  explicit RunFolder(std::filesystem::path path);
+  RunFolder(std::filesystem::path path, Of of);
 
   std::filesystem::path path_;    // empty: moved from
   std::filesystem::path before_;  // what `latest` led to

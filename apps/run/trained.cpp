@@ -64,6 +64,7 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
   e.mutable_placement()->add_devices(arguments.device);
   *e.mutable_model() = without_dropout(e.model());
   e.set_start_from(arguments.weights);
+  e.clear_start_from_skip();
   if (auto resolved = resolve(e); !resolved) {
     return resolved.error();
   }

@@ -96,9 +96,15 @@ Result<void> read_network(Blueprint& b) {
   }
   b.network = *network;
   if (!e.start_from().empty()) {
-    auto start = read_weights(e.start_from(), weight_specs(b.network));
+    const auto& skip = e.start_from_skip();
+    auto start = read_weights(e.start_from(), weight_specs(b.network), {skip.begin(), skip.end()});
     if (!start) {
-      return Error{start.error().kind, "start_from: " + start.error().message};
+      const Error& error = start.error();
+      const bool misfit = error.message.find("does not fit the network") != std::string::npos;
+      return Error{error.kind,
+                   concat(error.kind == ErrorKind::usage ? "start_from_skip: " : "start_from: ",
+                          error.message,
+                          misfit ? "; start_from_skip=[NAMES] begins parameters by seed" : "")};
     }
     b.start = *std::move(start);
   }

@@ -107,7 +107,8 @@ std::shared_ptr<const ModuleSignal> module_signal(const Blueprint& blueprint,
 /// Samples of the largest micro-batch of the run.
 std::int64_t largest_micro_batch(const Blueprint& blueprint);
 
-/// What chunk `index` starts with, on the stream's device: from the file of start_from, or by seed.
+/// What chunk `index` starts with, on the stream's device: from the file of start_from, or by seed; so
+/// what start_from_skip leaves out of the file.
 std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& blueprint, std::size_t index);
 std::vector<Tensor> starting_buffers(Stream& stream, const Blueprint& blueprint, std::size_t index);
 

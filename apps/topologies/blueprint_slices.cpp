@@ -57,8 +57,24 @@ std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& b, std::siz
   for (std::size_t c = 0; c < index; ++c) {
     before += b.chunks[c]->layout().entries.size();
   }
-  const std::size_t own = chunk.layout().entries.size();
-  return slices_of(stream, chunk.layout(), std::span(b.start).subspan(before, own));
+  const auto& entries = chunk.layout().entries;
+  const auto own = std::span(b.start).subspan(before, entries.size());
+  std::vector<ParameterValues> values(own.begin(), own.end());
+  std::vector<std::vector<double>> by_seed;  // of start_from_skip
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const std::int64_t elements = entries[i].spec.shape.elements();
+    if (!values[i].empty() || elements == 0) {
+      continue;
+    }
+    if (by_seed.empty()) {
+      for (const Tensor& slice : chunk.initial_slices(stream, b.experiment.seed())) {
+        by_seed.push_back(to_host(slice));
+      }
+    }
+    const auto first = by_seed[entries[i].slice].begin() + entries[i].offset;
+    values[i].assign(first, first + elements);
+  }
+  return slices_of(stream, chunk.layout(), values);
 }
 
 std::vector<Tensor> starting_buffers(Stream& stream, const Blueprint& b, std::size_t index) {
@@ -72,9 +88,10 @@ std::vector<Tensor> starting_buffers(Stream& stream, const Blueprint& b, std::si
   for (std::size_t c = 0; c < index; ++c) {
     at += b.chunks[c]->buffers().size();
   }
-  std::vector<Tensor> tensors;
-  for (const ParameterSpec& spec : b.chunks[index]->buffers()) {
-    tensors.push_back(from_host(stream, b.start[at++], spec.shape));
+  std::vector<Tensor> tensors = b.chunks[index]->initial_buffers(stream);
+  for (Tensor& tensor : tensors) {
+    const ParameterValues& values = b.start[at++];  // none: of start_from_skip
+    tensor = values.empty() ? tensor : from_host(stream, values, tensor.shape());
   }
   return tensors;
 }

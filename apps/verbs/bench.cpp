@@ -2,6 +2,7 @@
 #include "apps/bench/bench.hpp"
 
 #include "apps/verbs/verb.hpp"
+#include "runtime/schemes/registry.hpp"
 
 #include <memory>
 
@@ -14,15 +15,16 @@ Command declare_bench() {
                    .value = &options->names,
                    .doc =
                        "which rows; where none is named, all but gpu (training in bf16 on cuda:0), "
-                       "peers (PyTorch's training steps beside ours) and gpu-peers (both)",
+                       "peers (PyTorch's training steps beside ours) and gpu-peers (both): " +
+                       joined(bench_names()),
                    .legal = bench_names()},
                   {.names = "--quick",
                    .value = &options->quick,
                    .doc = "less than a tenth of the time, each comparison once; noisy"},
                   {.names = "--python",
                    .value = &options->python,
-                   .doc = "for peers and gpu-peers: a Python that has torch",
-                   .shows_default = true}},
+                   .doc = "for peers and gpu-peers: a Python that has torch (default: " +
+                          options->python + ")"}},
       .action = [options](Console& console) {
         return run_bench(*options, console.out, console.err);
       }};

@@ -2,6 +2,7 @@
 // them.
 #include "apps/cli/text.hpp"
 #include "apps/cli/version.hpp"
+#include "apps/plan/plan.hpp"
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "apps/verbs/verb.hpp"
@@ -28,6 +29,7 @@ struct CkptArguments {
   std::string what;
   std::vector<std::string> files;
   std::string only;
+  std::vector<std::string> skip;
   std::vector<std::string> assignments;
 };
 
@@ -129,6 +131,22 @@ Result<std::string> export_weights(const CkptArguments& arguments) {
   return concat("wrote ", out, ": ", total(*entries), '\n');
 }
 
+/// What a run of the experiment would start with, in the order of weight_specs.
+std::vector<ParameterValues> starting_values(const Blueprint& blueprint) {
+  Stream stream(Device{});
+  std::vector<Weights> weights;
+  std::vector<std::vector<Tensor>> buffers;
+  for (std::size_t c = 0; c < blueprint.chunks.size(); ++c) {
+    Weights& slices = weights.emplace_back();
+    for (Tensor& slice : starting_slices(stream, blueprint, c)) {
+      slices.push_back({.values = std::move(slice)});
+    }
+    buffers.push_back(starting_buffers(stream, blueprint, c));
+  }
+  stream.synchronize();
+  return values_of(blueprint.chunks, weights, buffers);
+}
+
 Result<std::string> import_weights(const CkptArguments& arguments) {
   const std::string& out = arguments.files[2];
   if (auto free = refuse_existing(out); !free) {
@@ -148,43 +166,30 @@ Result<std::string> import_weights(const CkptArguments& arguments) {
     return blueprint.error();
   }
   const std::vector<WeightSpec> specs = weight_specs(blueprint->network);
-  auto values = read_weights(arguments.files[0], specs);
+  auto values = read_weights(arguments.files[0], specs, arguments.skip);
   if (!values) {
-    return values.error();
+    const Error& error = values.error();
+    return error.kind == ErrorKind::usage ? Error{error.kind, "--skip: " + error.message} : error;
   }
+  blueprint->start = *std::move(values);
+  const std::string skipped = skipped_text(*blueprint);
   const auto told = read_preparation(arguments.files[0]);
   if (!told) {
     return told.error();
   }
   // What the file says of the data that it was trained on, before what the experiment's data come to now.
   const Preparation* prepared = *told ? &**told : blueprint->data->preparation();
-  if (auto written = write_weights(out, specs, *values, version(), prepared); !written) {
+  if (auto written = write_weights(out, specs, starting_values(*blueprint), version(), prepared);
+      !written) {
     return written.error();
   }
-  return fill_in("wrote {}: the {} parameters of {}; --set start_from={} starts a run with them\n",
-                 out,
-                 specs.size(),
-                 arguments.files[1],
-                 out);
-}
-
-/// What a run of the experiment would start with, in the order of weight_specs.
-std::vector<ParameterValues> starting_values(const Blueprint& blueprint) {
-  if (!blueprint.start.empty()) {
-    return blueprint.start;
-  }
-  Stream stream(Device{});
-  std::vector<Weights> weights;
-  std::vector<std::vector<Tensor>> buffers;
-  for (const auto& chunk : blueprint.chunks) {
-    Weights& slices = weights.emplace_back();
-    for (Tensor& slice : chunk->initial_slices(stream, blueprint.experiment.seed())) {
-      slices.push_back({.values = std::move(slice)});
-    }
-    buffers.push_back(chunk->initial_buffers(stream));
-  }
-  stream.synchronize();
-  return values_of(blueprint.chunks, weights, buffers);
+  return fill_in(
+      "{}wrote {}: the {} parameters of {}; --set start_from={} starts a run with them\n",
+      skipped,
+      out,
+      specs.size(),
+      arguments.files[1],
+      out);
 }
 
 Result<std::string> initial_weights(const CkptArguments& arguments) {
@@ -262,15 +267,22 @@ struct Action {
   std::size_t count;
   bool takes_glob;
   bool takes_set;
+  bool takes_skip;
   Result<std::string> (*run)(const CkptArguments&);  // the text for stdout
 };
 
 constexpr std::array kActions{
-    Action{"ls", "FILE|RUN_DIR", 1, true, false, list},
-    Action{"verify", "RUN_DIR|CHECKPOINT", 1, false, false, verify},
-    Action{"export", "FILE|RUN_DIR OUT.safetensors", 2, true, false, export_weights},
-    Action{"import", "IN.safetensors EXPERIMENT OUT.safetensors", 3, false, true, import_weights},
-    Action{"init", "EXPERIMENT OUT.safetensors", 2, false, true, initial_weights},
+    Action{"ls", "FILE|RUN_DIR", 1, true, false, false, list},
+    Action{"verify", "RUN_DIR|CHECKPOINT", 1, false, false, false, verify},
+    Action{"export", "FILE|RUN_DIR OUT.safetensors", 2, true, false, false, export_weights},
+    Action{"import",
+           "IN.safetensors EXPERIMENT OUT.safetensors",
+           3,
+           false,
+           true,
+           true,
+           import_weights},
+    Action{"init", "EXPERIMENT OUT.safetensors", 2, false, true, false, initial_weights},
 };
 
 Error unknown_action(const std::string& name) {
@@ -296,11 +308,13 @@ Result<std::string> run(const CkptArguments& arguments) {
     return unknown_action(arguments.what);
   }
   if (arguments.files.size() != action->count || (!arguments.only.empty() && !action->takes_glob) ||
-      (!arguments.assignments.empty() && !action->takes_set)) {
-    return usage_error("ckpt: it is `troupe ckpt {}{}{} {}`",
+      (!arguments.assignments.empty() && !action->takes_set) ||
+      (!arguments.skip.empty() && !action->takes_skip)) {
+    return usage_error("ckpt: it is `troupe ckpt {}{}{}{} {}`",
                        action->name,
                        action->takes_glob ? " [--only-glob GLOB]" : "",
                        action->takes_set ? " [--set PATH=VALUE]" : "",
+                       action->takes_skip ? " [--skip GLOB]" : "",
                        action->files);
   }
   return action->run(arguments);
@@ -324,6 +338,11 @@ Command declare_ckpt() {
                   {.names = "--only-glob",
                    .value = &arguments->only,
                    .doc = "ls, export: only names like this, as dense*",
+                   .type = "GLOB"},
+                  {.names = "--skip",
+                   .value = &arguments->skip,
+                   .doc = "import: parameters like this, as head*, are not taken from the file but "
+                          "made by seed; repeatable",
                    .type = "GLOB"},
                   set_option(arguments->assignments, "import, init: sets a key of the experiment")},
       .action = [arguments](Console& console) {

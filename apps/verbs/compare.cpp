@@ -74,7 +74,8 @@ int jobs_of(const CompareArguments& arguments, std::size_t trials) {
 Result<void> write_files(const std::filesystem::path& folder, const Comparison& c) {
   for (const auto& [name, text] : {std::pair{"compare.csv", csv_text(c)},
                                    {"compare.json", json_text(c)},
-                                   {"curves.csv", curves_text(c)}}) {
+                                   {"curves.csv", curves_text(c)},
+                                   {"runs.csv", runs_text(c)}}) {
     if (auto written = write_file(folder / name, text); !written) {
       return written.error();
     }
@@ -201,7 +202,7 @@ Result<void> report(Console& console, const Comparison& c, const std::string& fo
 /// Where the files go: the folder that is named, made where it is not there, or the next one of runs/.
 Result<void> choose_folder(CompareArguments& arguments, std::optional<RunFolder>& numbered) {
   if (arguments.out.empty()) {
-    auto made = RunFolder::make(folder_of_runs(), "compare");
+    auto made = RunFolder::make(folder_of_runs(), "compare", RunFolder::Of::figures);
     if (!made) {
       return made.error();
     }
@@ -256,11 +257,10 @@ Command declare_compare() {
   std::vector<CommandOption> options{
       {.names = "EXPERIMENT",
        .value = &arguments->experiments,
-       .doc =
-           concat("presets' names, or .textproto or .json files (default: ", kDefaultPreset, ")")},
+       .doc = concat("presets, or .textproto or .json files (default: ", kDefaultPreset, ")")},
       {.names = "--vary",
        .value = &arguments->varied,
-       .doc = "path=value,value,...: a scheme for each value; repeatable: for each "
+       .doc = "a scheme for each value of path=value,value,...; repeatable: for each "
               "combination; path=log:1e-3..1e-1:5 and path=lin:0..0.5:3 are ranges, "
               "a+b=1+2,3+4 changes two keys together",
        .type = "PATH=VALUES"},
@@ -284,13 +284,13 @@ Command declare_compare() {
        .range = OptionRange{1, kJobsMax}},
       {.names = "--out",
        .value = &arguments->out,
-       .doc = "folder for tables, curves and finished trials; made here, or empty, or that of the "
-              "same "
-              "comparison, which goes on where it was ended (default: runs/compare-N)",
+       .doc =
+           "folder for tables, curves and trials (default: runs/compare-N); made here, or empty, "
+           "or that of the same comparison, which goes on where it was ended",
        .type = "DIR",
        .refuse_empty = kEmptyFolder},
       {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"}};
-  const auto set = set_options(arguments->set, "path=value, for all schemes; repeatable");
+  const auto set = set_options(arguments->set, "sets a key of all schemes; repeatable");
   options.insert(options.begin() + 2, set.begin(), set.end());
   return {.options = std::move(options),
           .action =
@@ -300,7 +300,7 @@ Command declare_compare() {
                 }
                 return compare(console, *arguments);
               },
-          .footer = experiment_footer};
+          .takes_experiment = true};
 }
 
 }  // namespace troupe

@@ -3,6 +3,7 @@
 #include "apps/run/phases.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
+#include "messages/other_names.hpp"
 #include "runtime/record/json.hpp"
 
 #include <memory>
@@ -17,6 +18,16 @@ struct ConfigArguments {
   bool json = false;
 };
 
+/// What other names of papers were taken for.
+std::string comments(const std::vector<std::string>& settings) {
+  std::string text;
+  for (const std::string& setting : settings) {
+    const std::string taken = taken_for(setting);
+    text += taken.empty() ? "" : "# " + taken + "\n";
+  }
+  return text;
+}
+
 int print(Console& console, const ConfigArguments& arguments) {
   auto experiment =
       load_experiment(arguments.experiment.experiment, arguments.experiment.settings());
@@ -24,7 +35,8 @@ int print(Console& console, const ConfigArguments& arguments) {
     return fail(console, experiment.error());
   }
   const std::string text =
-      arguments.json ? print_experiment_json(*experiment) : print_experiment(*experiment);
+      arguments.json ? print_experiment_json(*experiment)
+                     : comments(arguments.experiment.settings()) + print_experiment(*experiment);
   console.out << text << (text.ends_with('\n') ? "" : "\n");
   return 0;
 }
@@ -105,7 +117,7 @@ Command declare_config() {
           arguments->experiment,
           {{.names = "--json", .value = &arguments->json, .doc = "JSON instead of textproto"}}),
       .action = [arguments](Console& console) { return config(console, *arguments); },
-      .footer = experiment_footer};
+      .takes_experiment = true};
   command.options.insert(command.options.begin(),
                          {.names = "WHAT",
                           .value = &arguments->what,

@@ -7,12 +7,12 @@
 #include "experiment/pipeline.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/other_names.hpp"
 #include "runtime/schemes/schedules/timeline.hpp"
 
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <ostream>
 #include <type_traits>
@@ -246,28 +246,6 @@ void list(Console& console, const std::vector<Entry>& entries) {
   flush();
 }
 
-/// What papers call a scheme with certain options.
-struct OtherName {
-  std::string entry;
-  std::string how;
-};
-
-const std::map<std::string, OtherName>& other_names() {
-  static const std::map<std::string, OtherName> all{
-      {"eamsgd", {"easgd", "easgd with momentum, optimizer.rule=nesterov (or momentum)"}},
-      {"ddg",
-       {"stash",
-        "decoupled delayed gradients (Huo et al. 2018, arXiv:1804.10574), which are "
-        "pipeline.schedule=async_one_f_one_b with pipeline.weights=stash, bit for bit"}},
-      {"features_replay",
-       {"recompute",
-        "Huo et al. 2018, arXiv:1807.04511, which is pipeline.schedule=async_one_f_one_b with "
-        "pipeline.weights=latest and pipeline.activations=recompute, bit for bit"}},
-      {"dgl", {"greedy", "decoupled.greedy with heads as deep as one asks for"}},
-      {"predsim", {"greedy", "decoupled.greedy.similarity=0.99"}}};
-  return all;
-}
-
 int explain(Console& console, const std::string& name) {
   const std::vector<Entry> entries = all_entries();
   if (name.empty()) {
@@ -293,9 +271,24 @@ int explain(Console& console, const std::string& name) {
   if (found) {
     return 0;
   }
-  if (const auto other = other_names().find(name); other != other_names().end()) {
-    console.out << name << ": " << other->second.how << '\n';
-    return explain(console, other->second.entry);
+  for (const OtherName& other : other_names()) {
+    if (other.name != plain_name(name)) {
+      continue;
+    }
+    console.out << name << ": " << (other.note.empty() ? other.stands_for : other.note) << '\n';
+    found = true;
+    for (const Entry& entry : entries) {
+      if (other.key.starts_with(entry.group) && entry.name == other.scheme()) {
+        explain(console, entry);
+      }
+    }
+    if (const auto key =
+            other.key.empty() ? key_text(std::string(other.stands_for)) : std::nullopt) {
+      console.out << *key;
+    }
+  }
+  if (found) {
+    return 0;
   }
   for (std::string& word : explained_words()) {
     names.push_back(std::move(word));
@@ -303,7 +296,7 @@ int explain(Console& console, const std::string& name) {
   const std::string near = nearest(name, names);
   return fail(console,
               {ErrorKind::usage,
-               fill_in("explain: nothing is called \"{}\"{} (`troupe explain` lists the schemes; "
+               fill_in("nothing is called \"{}\"{} (`troupe explain` lists the schemes; "
                        "keys, presets and the terms of the pages are explained, too)",
                        name,
                        near.empty() ? "" : ", did you mean \"" + near + "\"?")});

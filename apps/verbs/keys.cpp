@@ -89,10 +89,9 @@ Command declare_keys() {
                        .refuse_empty = "name at least one host"},
                       {.names = "--days",
                        .value = &arguments->days,
-                       .doc = "how long the certificates are good for",
+                       .doc = "how long the certificates are good for (default: 365)",
                        .type = "N",
-                       .range = OptionRange{1, kCertificateDaysMax},
-                       .shows_default = true}},
+                       .range = OptionRange{1, kCertificateDaysMax}}},
           .action = [arguments](Console& console) {
             return make(console, *arguments);
           }};

@@ -240,7 +240,7 @@ Command declare_plan() {
                 .type = "N",
                 .range = OptionRange{1, kProcessesMax}}}),
           .action = [arguments](Console& console) { return plan(console, *arguments); },
-          .footer = experiment_footer};
+          .takes_experiment = true};
 }
 
 }  // namespace troupe

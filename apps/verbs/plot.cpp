@@ -90,7 +90,7 @@ int plot(Console& console, const PlotArguments& arguments) {
   std::optional<RunFolder> numbered;
   std::string folder = arguments.out;
   if (folder.empty()) {
-    auto made = RunFolder::make(folder_of_runs(), "plot");
+    auto made = RunFolder::make(folder_of_runs(), "plot", RunFolder::Of::figures);
     if (!made) {
       return fail(console, made.error());
     }

@@ -4,6 +4,7 @@
 #include "apps/cli/interrupts.hpp"
 #include "apps/cli/text.hpp"
 #include "apps/plan/plan.hpp"
+#include "apps/plan/room.hpp"
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "apps/run/processes.hpp"
@@ -14,6 +15,7 @@
 #include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
+#include "messages/other_names.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/system/log.hpp"
 
@@ -193,6 +195,27 @@ int run_single(Console& console,
   return result->exit_code;
 }
 
+/// What other names, of papers, were taken for.
+void tell_other_names(Console& console, const RunArguments& arguments) {
+  for (const std::string& setting : arguments.experiment.settings()) {
+    if (const std::string taken = taken_for(setting); !taken.empty() && !arguments.quiet) {
+      console.err << taken << '\n';
+    }
+  }
+}
+
+/// Whether the disk has room for what the run keeps.
+Result<void> check_disk(const std::vector<Phase>& phases, const RunOptions& options) {
+  for (const Phase& phase : phases) {
+    if (auto room =
+            options.directory ? check_disk(phase.blueprint, *options.directory) : Result<void>();
+        !room) {
+      return room;
+    }
+  }
+  return {};
+}
+
 /// Where the files go; `numbered`: a folder that nobody has named.
 Result<void> choose_folder(Console& console,
                            const RunArguments& arguments,
@@ -289,6 +312,7 @@ int run(Console& console, RunArguments arguments, bool virtual_clock) {
       return fail(console, fits.error());
     }
   }
+  tell_other_names(console, arguments);
   if (!arguments.quiet && experiment->phases().empty()) {
     console.err << describe_briefly(phases->front().blueprint);
   }
@@ -303,6 +327,9 @@ int run(Console& console, RunArguments arguments, bool virtual_clock) {
           console, arguments, *experiment, resume ? &*resume : nullptr, options, numbered);
       !chosen) {
     return fail(console, chosen.error());
+  }
+  if (auto room = check_disk(*phases, options); !room) {
+    return fail(console, room.error());
   }
   const Interrupts interrupts;
   options.interrupts = told_interrupts(console);
@@ -319,9 +346,8 @@ Command declare(bool virtual_clock) {
           arguments->experiment,
           {{.names = "--out",
             .value = &arguments->out,
-            .doc = "folder for the run's files; made here, or empty; none: keep nothing "
-                   "(default: "
-                   "runs/NAME-N, the next one)",
+            .doc = "folder for the run's files (default: runs/NAME-N, the next one); made here, "
+                   "or empty; none: keep nothing",
             .type = "DIR",
             .refuse_empty = kEmptyFolder},
            {.names = "--resume",
@@ -336,7 +362,7 @@ Command declare(bool virtual_clock) {
            {.names = "--list", .value = &arguments->list, .doc = "show the presets and end"}}),
       .action = [arguments, virtual_clock](
                     Console& console) { return run(console, *arguments, virtual_clock); },
-      .footer = experiment_footer};
+      .takes_experiment = true};
   arguments->experiment.experiment.clear();  // the default is chosen where nothing is resumed
   if (!virtual_clock) {
     for (CommandOption& option : player_options(arguments->players)) {

@@ -1,7 +1,5 @@
 #include "apps/verbs/verb.hpp"
 
-#include "apps/cli/registered.hpp"
-#include "apps/cli/text.hpp"
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "messages/experiment.hpp"
@@ -32,10 +30,9 @@ std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
   std::vector<CommandOption> options{
       {.names = "EXPERIMENT",
        .value = &arguments.experiment,
-       .doc = concat(
-           "a preset's name, or a .textproto or .json file (default: ", kDefaultPreset, ")")}};
-  const auto set = set_options(
-      arguments, "path=value: sets a key, or selects a choice with its defaults; repeatable");
+       .doc = concat("a preset, or a .textproto or .json file (default: ", kDefaultPreset, ")")}};
+  const auto set =
+      set_options(arguments, "sets a key, or selects a choice with its defaults; repeatable");
   options.insert(options.end(), set.begin(), set.end());
   options.insert(options.end(), more.begin(), more.end());
   return options;
@@ -66,15 +63,6 @@ std::vector<std::string> ExperimentArguments::settings() const {
 
 CommandOption set_option(std::vector<std::string>& assignments, const std::string& doc) {
   return {.names = "--set", .value = &assignments, .doc = doc, .type = "PATH=VALUE"};
-}
-
-std::string experiment_footer() {
-  std::vector<std::vector<std::string>> rows;
-  for (const Preset& preset : presets()) {
-    rows.push_back({std::string(preset.name), std::string(preset.summary())});
-  }
-  return "Presets:\n" + table(rows, "  ") + "\nKeys of an experiment, for files and --set:\n" +
-         experiment_help() + registered_help();
 }
 
 Result<Blueprint> make_blueprint(const ExperimentArguments& arguments) {

@@ -29,7 +29,7 @@ using VerbAction = std::function<int(Console&)>;
 struct Command {
   std::vector<CommandOption> options;
   VerbAction action;
-  std::function<std::string()> footer{};  // below the help
+  bool takes_experiment = false;  // so that its help leads to presets and keys
 };
 
 Command declare_run();
@@ -76,8 +76,6 @@ std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
 std::vector<CommandOption> set_options(ExperimentArguments& arguments, const std::string& doc);
 /// "--set PATH=VALUE", with its `doc`.
 CommandOption set_option(std::vector<std::string>& assignments, const std::string& doc);
-/// Presets, and every key of an experiment, below the help.
-std::string experiment_footer();
 
 /// Of the first phase, where there are several.
 Result<Blueprint> make_blueprint(const ExperimentArguments& arguments);

@@ -8,7 +8,7 @@ namespace {
 
 using namespace schema;
 
-constexpr std::size_t kWidth = 110;
+constexpr std::size_t kWidth = 100;
 constexpr std::size_t kKeyWidth = 43;  // a longer key has a line of its own
 
 struct Row {
@@ -52,29 +52,55 @@ std::string default_of(const pb::FieldDescriptor& field) {
   return text.empty() ? "\"\"" : text;
 }
 
-std::vector<Row> help_rows() {
+/// In small letters and with blanks, so that weight_decay is found where weight decay is written.
+std::string searched(std::string_view text) {
+  std::string words = lower(text);
+  std::replace(words.begin(), words.end(), '_', ' ');
+  return words;
+}
+
+bool has(const Row& row, const std::string& word) {
+  return searched(row.key + ' ' + row.doc).find(word) != std::string::npos;
+}
+
+/// The key, and then the values of one that is chosen by name.
+std::vector<Row> rows_of(const std::string& key,
+                         const pb::FieldDescriptor& field,
+                         const std::string& indent) {
+  std::vector<Row> rows;
+  const std::string& doc = field.options().GetExtension(proto::doc);
+  const bool valued = key.find('=') != key.npos && !field.containing_oneof();
+  rows.push_back({indent + key, valued ? type_of(field) : "", doc});
+  for (int i = 0; field.enum_type() && i < field.enum_type()->value_count(); ++i) {
+    const pb::EnumValueDescriptor& value = *field.enum_type()->value(i);
+    const std::string& value_doc = value.options().GetExtension(proto::value_doc);
+    rows.push_back({indent + "  " + value.name(), "", value_doc});
+  }
+  return rows;
+}
+
+/// `word`: as searched() has it.
+std::vector<Row> help_rows(const std::string& word) {
   std::vector<Row> rows;
   for (const auto& [path, field] : all_keys()) {
     const auto depth = static_cast<std::size_t>(std::count(path.begin(), path.end(), '.'));
-    const std::string indent(2 * depth, ' ');
-    const std::string& doc = field->options().GetExtension(proto::doc);
-    if (depth == 0) {
+    const bool all = word.empty();
+    if (depth == 0 && all) {
       rows.push_back({});
     }
     if (depth > 0 && is_table(*find_key(path.substr(0, path.rfind('.')))->field)) {
       continue;  // the table's own row stands for its entries
     }
+    std::string key = path;
     if (field->containing_oneof()) {
-      rows.push_back({indent + field->name(), "", doc});
-    } else if (is_group(*field) && !is_choice(*field) && !field->is_repeated()) {
-      rows.push_back({indent + path, "", doc});
-    } else {
-      rows.push_back({indent + path + '=' + default_of(*field), type_of(*field), doc});
+      key = all ? field->name() : path.substr(0, path.rfind('.')) + '=' + field->name();
+    } else if (!is_group(*field) || is_choice(*field) || field->is_repeated()) {
+      key += '=' + default_of(*field);
     }
-    for (int i = 0; field->enum_type() && i < field->enum_type()->value_count(); ++i) {
-      const pb::EnumValueDescriptor& value = *field->enum_type()->value(i);
-      const std::string& value_doc = value.options().GetExtension(proto::value_doc);
-      rows.push_back({indent + "  " + value.name(), "", value_doc});
+    const std::vector<Row> own = rows_of(key, *field, std::string(all ? 2 * depth : 0, ' '));
+    if (all ||
+        std::any_of(own.begin(), own.end(), [&](const Row& row) { return has(row, word); })) {
+      rows.insert(rows.end(), own.begin(), own.end());
     }
   }
   return rows;
@@ -120,17 +146,19 @@ std::string laid_out(const Row& row, std::size_t type_width) {
 
 }  // namespace
 
-std::string experiment_help() {
-  const std::vector<Row> rows = help_rows();
+std::string experiment_help(std::string_view word) {
+  const std::vector<Row> rows = help_rows(searched(word));
   std::size_t type_width = 0;
   for (const Row& row : rows) {
     type_width = std::max(type_width, row.type.size());
   }
-  std::string out =
-      "What an experiment says, as --set takes it: KEY=DEFAULT, what is legal, what it means.\n"
-      "A choice is made by a name below it (model=snn) or a key of one "
-      "(model.snn.hidden=[64,64]);\n"
-      "a list is [a,b], [] or one element.\n";
+  std::string out = !word.empty()
+                        ? ""
+                        : "What an experiment says, as --set takes it: KEY=DEFAULT, what is legal, "
+                          "what it means.\n"
+                          "A choice is made by a name below it (model=snn) or a key of one "
+                          "(model.snn.hidden=[64,64]);\n"
+                          "a list is [a,b], [] or one element.\n";
   for (const Row& row : rows) {
     out += laid_out(row, type_width);
   }

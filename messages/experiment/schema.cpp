@@ -1,6 +1,7 @@
 #include "messages/experiment/schema.hpp"
 
 #include "experiment.pb.h"
+#include "messages/other_names.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -51,6 +52,14 @@ std::size_t valid_utf8(std::string_view text) {
     i += length;
   }
   return i;
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  }
+  return out;
 }
 
 std::string legible(std::string_view text, std::size_t size_max) {
@@ -190,6 +199,15 @@ std::string did_you_mean(const Names& names) {
 
 /// A misspelt candidate, or those of which `name` is a part ("rate": learning_rate).
 Names near_names(std::string_view name, const Names& candidates) {
+  for (const OtherName& other : other_names()) {
+    const std::string meant(other.key.empty()
+                                ? other.stands_for.substr(other.stands_for.rfind('.') + 1)
+                                : other.scheme());
+    if (other.name.substr(other.name.rfind('.') + 1) == name &&
+        std::find(candidates.begin(), candidates.end(), meant) != candidates.end()) {
+      return {meant};
+    }
+  }
   if (const std::string near = nearest(name, candidates); !near.empty()) {
     return {near};
   }
@@ -285,14 +303,6 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return above[b.size()];
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
@@ -306,7 +316,7 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   std::size_t best = edits_max + 1;
   std::string found;
   for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(lower(name), lower(candidate));
+    const std::size_t distance = edit_distance(schema::lower(name), schema::lower(candidate));
     if (distance < best) {
       best = distance;
       found = candidate;

@@ -32,6 +32,9 @@ std::string_view trimmed(std::string_view text);
 /// How many bytes of `text` are valid UTF-8, from its start on (RFC 3629).
 std::size_t valid_utf8(std::string_view text);
 
+/// A to Z in small letters.
+std::string lower(std::string_view text);
+
 /// `text` as a message may hold it: short, on one line, valid UTF-8.
 std::string legible(std::string_view text, std::size_t size_max = 60);
 /// The same between quotes.

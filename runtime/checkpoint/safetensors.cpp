@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/safetensors.hpp"
 
 #include "runtime/checkpoint/safetensors_header.hpp"
+#include "runtime/data/input_file.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
 
@@ -109,7 +110,7 @@ Result<Contents> read_whole(const std::filesystem::path& path) {
   // A pipe without a writer would keep us waiting.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
-    return Error{ErrorKind::data, "it cannot be opened: " + reason(errno)};
+    return Error{ErrorKind::data, cannot_be_opened(path, errno)};
   }
 
   struct stat facts {};

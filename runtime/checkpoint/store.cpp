@@ -147,7 +147,7 @@ Result<void> write_state(const fs::path& folder, const Checkpoint& checkpoint) {
 Result<proto::Checkpoint> read_state(const fs::path& path) {
   std::error_code code;
   if (fs::file_size(path, code) > kStateBytesMax || code) {
-    return broken(path, "it cannot be read, or is too large");
+    return broken(path, code ? "it cannot be read: " + code.message() : "it is too large");
   }
   std::ifstream file(path, std::ios::binary);
   proto::Checkpoint state;

@@ -5,6 +5,8 @@
 #include "runtime/data/preparation_text.hpp"
 #include "runtime/record/json.hpp"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -70,13 +72,26 @@ std::vector<std::int64_t> extents_of(const Shape& shape) {
   return extents;
 }
 
-/// What keeps `file` from being exactly `specs`.
+bool is_like(const std::string& name, const std::string& pattern) {
+  return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+bool is_skipped(const std::string& name, const std::vector<std::string>& skip) {
+  return std::any_of(
+      skip.begin(), skip.end(), [&](const std::string& pattern) { return is_like(name, pattern); });
+}
+
+/// What keeps `file` from being exactly `specs` but for those that are skipped.
 std::vector<std::string> differences(const SafetensorsFile& file,
-                                     const std::vector<WeightSpec>& specs) {
+                                     const std::vector<WeightSpec>& specs,
+                                     const std::vector<std::string>& skip) {
   std::vector<std::string> all;
   std::map<std::string_view, const WeightSpec*> wanted;
   for (const WeightSpec& spec : specs) {
     wanted.emplace(spec.name, &spec);
+    if (is_skipped(spec.name, skip)) {
+      continue;
+    }
     const SafetensorsEntry* const entry = file.find(spec.name);
     const std::vector<std::int64_t> shape = extents_of(spec.file_shape());
     if (!entry) {
@@ -90,7 +105,8 @@ std::vector<std::string> differences(const SafetensorsFile& file,
   }
   for (const SafetensorsEntry& entry : file.entries()) {
     // PyTorch's batch norms count their batches beside their statistics; nothing here reads that.
-    if (!wanted.contains(entry.name) && !entry.name.ends_with(".num_batches_tracked")) {
+    if (!wanted.contains(entry.name) && !is_skipped(entry.name, skip) &&
+        !entry.name.ends_with(".num_batches_tracked")) {
       all.push_back(concat(
           json_string(entry.name), " ", extents_text(entry.shape), " has no place in the network"));
     }
@@ -171,18 +187,29 @@ Result<void> write_weights(const std::filesystem::path& path,
 }
 
 Result<std::vector<ParameterValues>> read_weights(const std::filesystem::path& path,
-                                                  const std::vector<WeightSpec>& specs) {
+                                                  const std::vector<WeightSpec>& specs,
+                                                  const std::vector<std::string>& skip) {
+  for (const std::string& pattern : skip) {
+    if (std::none_of(specs.begin(), specs.end(), [&](const WeightSpec& spec) {
+          return is_like(spec.name, pattern);
+        })) {
+      return Error{ErrorKind::usage,
+                   concat("no parameter of the network is called like ", json_string(pattern))};
+    }
+  }
   auto file = SafetensorsFile::open(weights_path(path));
   if (!file) {
     return file.error();
   }
-  if (const auto different = differences(*file, specs); !different.empty()) {
+  if (const auto different = differences(*file, specs, skip); !different.empty()) {
     return Error{ErrorKind::data,
                  concat(file->path().string(), " does not fit the network: ", joined(different))};
   }
   std::vector<ParameterValues> values;
   for (const WeightSpec& spec : specs) {
-    values.push_back(from_file(spec, floats_of(*file->find(spec.name))));
+    values.push_back(is_skipped(spec.name, skip)
+                         ? ParameterValues{}
+                         : from_file(spec, floats_of(*file->find(spec.name))));
   }
   return values;
 }

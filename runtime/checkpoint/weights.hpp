@@ -54,12 +54,14 @@ Result<void> write_weights(const std::filesystem::path& path,
                            std::string_view version,
                            const Preparation* preparation = nullptr);
 
-/// The parameters by name, in the order of `specs`, from F32, F16 or BF16. A folder stands for its
+/// The parameters by name, in the order of `specs`, from F32, F16 or BF16; without values those whose
+/// names are like one of `skip` (fnmatch's patterns), whatever the file has of them. A folder stands for its
 /// weights.safetensors. Error (data) where the file is not usable, or not exactly these parameters
 /// are in it: each that is missing, has another shape or dtype, or has no place in the network is
-/// named.
+/// named. Error (usage) where nothing is like one of `skip`.
 Result<std::vector<ParameterValues>> read_weights(const std::filesystem::path& path,
-                                                  const std::vector<WeightSpec>& specs);
+                                                  const std::vector<WeightSpec>& specs,
+                                                  const std::vector<std::string>& skip = {});
 
 /// What the data of their training has gone through, where the file tells. Error (data) where the file is not
 /// usable or what it tells is not.

@@ -130,7 +130,9 @@ void write_new(const fs::path& path, Write write) {
   }
   const File file(BIO_new_fd(descriptor, BIO_CLOSE));
   if (write(file.get()) != 1 || ::fsync(descriptor) != 0) {
-    throw std::system_error(errno, std::system_category(), path.string());
+    const int number = errno;
+    ::unlink(path.c_str());  // half of a key is of no use
+    throw std::system_error(number, std::system_category(), path.string());
   }
 }
 

@@ -64,7 +64,9 @@ class Lead final : public Cluster {
     int back = 0;              // how often the place of each process that is lost is taken again
     std::string stays_away{};  // why it cannot be; empty: it can
     std::function<void(const std::string&)> tell{};  // a line for people; called by any thread
-    std::function<int()> interrupts{};               // as ThreadOptions has it; by any thread
+    /// Who is waited for, as often as it is looked for, after two seconds of it; before the run begins.
+    std::function<void(const std::string&)> waiting{};
+    std::function<int()> interrupts{};  // as ThreadOptions has it; by any thread
     Limits limits{};
   };
 

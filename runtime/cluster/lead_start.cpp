@@ -26,7 +26,10 @@ Error start_lost(const std::string& what) {
 }  // namespace
 
 Patience Lead::patience() const {
-  return {.until = Clock::now() + c_.limits.join, .given_up = [this] {
+  return {.until = Clock::now() + c_.limits.join, .given_up = [this, since = Clock::now()] {
+            if (c_.waiting && missing_ > 0 && Clock::now() - since >= kWaitsUntold) {
+              c_.waiting("waiting for " + name_of(missing_));
+            }
             return closed_ || asked_to_stop() > 0;
           }};
 }

@@ -22,6 +22,7 @@ constexpr std::ptrdiff_t kStrangersMax = 8;    // beside those that are waited f
 constexpr std::ptrdiff_t kLeavingMax = 64;     // who have been told to go
 constexpr std::chrono::seconds kStranger{10};  // what one has to show who he is
 constexpr std::chrono::milliseconds kAgain{200};
+constexpr std::chrono::seconds kOneTry{2};
 constexpr std::chrono::seconds kLossMax{5};  // until the lead has noticed that a process is lost
 
 Error not_met(const std::string& why) {
@@ -232,16 +233,27 @@ Result<Arrived> Meeting::await(int number, const Patience& patience) {
   return Arrived{.stream = std::move(one.stream), .where = one.where};
 }
 
-Result<std::unique_ptr<ControlStream>> come_to(const HostAddress& lead,
-                                               int number,
-                                               int processes,
-                                               const Credentials* credentials,
-                                               const Patience& patience) {
+Result<std::unique_ptr<ControlStream>> come_to(
+    const HostAddress& lead,
+    int number,
+    int processes,
+    const Credentials* credentials,
+    const Patience& patience,
+    const std::function<void(const std::string&)>& waiting) {
   const Nearness within = credentials ? Nearness::anywhere : Nearness::this_machine;
-  auto socket = connect_to(lead, within, patience);
+  const auto since = Clock::now();
+  const auto reached = [&] {  // one that does not answer is asked again, so that it is told of
+    Patience once = patience;
+    once.until = std::min(patience.until, Clock::now() + kOneTry);
+    return connect_to(lead, within, once);
+  };
+  auto socket = reached();
   while (!socket && socket.error().kind == ErrorKind::lost && Clock::now() < patience.until) {
+    if (waiting && Clock::now() - since >= kWaitsUntold) {
+      waiting(concat("waiting for process 0: ", socket.error().message));
+    }
     std::this_thread::sleep_for(kAgain);
-    socket = connect_to(lead, within, patience);
+    socket = reached();
   }
   if (!socket) {
     return socket.error();

@@ -7,6 +7,7 @@
 #include "runtime/cluster/tcp.hpp"
 #include "runtime/cluster/tls.hpp"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -83,12 +84,18 @@ class Meeting {
   std::thread porter_;  // last: it uses all the others
 };
 
-/// The other end: comes to the lead, which may not listen yet, as process `number`. Error (lost) where the lead
+/// After so long it is told who is waited for.
+inline constexpr std::chrono::seconds kWaitsUntold{2};
+
+/// The other end: comes to the lead, which may not listen yet, as process `number`. `waiting` is told why it has not
+/// been reached, each time that it has not, after two seconds of it; may be empty. Error (lost) where the lead
 /// cannot be reached in time or is not believed, (usage) where it is another host and there are no credentials.
-Result<std::unique_ptr<ControlStream>> come_to(const HostAddress& lead,
-                                               int number,
-                                               int processes,
-                                               const Credentials* credentials,
-                                               const Patience& patience);
+Result<std::unique_ptr<ControlStream>> come_to(
+    const HostAddress& lead,
+    int number,
+    int processes,
+    const Credentials* credentials,
+    const Patience& patience,
+    const std::function<void(const std::string&)>& waiting);
 
 }  // namespace troupe

@@ -98,7 +98,8 @@ std::string why_not(SSL* session) {
     return "it does not speak TLS";
   }
   if (words.empty() || words.find("unexpected eof") != std::string::npos) {
-    return "it has closed the connection, as one does that was started without --keys";
+    return "it has closed the connection before it has shown a certificate; where it was started "
+           "without --keys, it needs them";
   }
   return words;
 }

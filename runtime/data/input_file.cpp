@@ -3,6 +3,8 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <system_error>
 
 namespace troupe {
 namespace {
@@ -12,6 +14,14 @@ constexpr std::size_t kInflation = 100;                     // times its size
 constexpr std::size_t kInflatedMin = std::size_t{1} << 26;  // bytes that may come of any file
 
 }  // namespace
+
+std::string cannot_be_opened(const std::filesystem::path& path, int number) {
+  std::error_code code;
+  const bool seen = number == ENOENT && path.is_relative();
+  return concat("it cannot be opened: ",
+                std::system_category().message(number),
+                seen ? ", as seen from " + std::filesystem::current_path(code).string() : "");
+}
 
 InputFile::InputFile(const std::filesystem::path& path) : path_(path.string()) {
   std::error_code code;
@@ -24,6 +34,9 @@ InputFile::InputFile(const std::filesystem::path& path) : path_(path.string()) {
   const std::uintmax_t size = std::filesystem::file_size(path, code);
   bytes_max_ = std::max(kInflatedMin, code ? 0 : kInflation * static_cast<std::size_t>(size));
   file_ = gzopen(path.c_str(), "rb");
+  if (file_ == nullptr) {
+    refusal_ = cannot_be_opened(path, errno);
+  }
 }
 
 InputFile::~InputFile() {
@@ -62,9 +75,6 @@ bool InputFile::read(std::size_t count, Bytes& out) {
 std::string InputFile::error() const {
   if (!refusal_.empty()) {
     return refusal_;
-  }
-  if (file_ == nullptr) {
-    return "it cannot be opened";
   }
   int code = Z_OK;
   std::string text = gzerror(static_cast<gzFile>(file_), &code);

@@ -13,6 +13,10 @@ namespace troupe {
 
 using Bytes = std::vector<std::uint8_t>;
 
+/// "it cannot be opened: No such file or directory, as seen from /home/me": `number` is errno's, and where a
+/// relative path begins is said where nothing is there.
+std::string cannot_be_opened(const std::filesystem::path& path, int number);
+
 /// A file as a stream of bytes, inflated where it is gzip's (whatever its name says), to at most a
 /// hundred times its size (or 64 MiB where that is more): nothing of use shrinks so far. Pipes and
 /// devices are not opened.

@@ -1,5 +1,7 @@
 #include "runtime/data/token_file.hpp"
 
+#include "runtime/data/input_file.hpp"
+
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -44,8 +46,7 @@ Result<std::shared_ptr<const TokenFile>> TokenFile::open(const std::string& path
   // A pipe without a writer would keep us waiting.
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
-    return Error{ErrorKind::data,
-                 concat(path, " is not usable: it cannot be opened: ", system_text(errno))};
+    return Error{ErrorKind::data, concat(path, " is not usable: ", cannot_be_opened(path, errno))};
   }
   const std::shared_ptr<TokenFile> opened(new TokenFile(path, file, width, vocabulary));
   if (auto learnt = opened->learn_size(); !learnt) {

@@ -1,10 +1,12 @@
 #include "runtime/data/tokenize.hpp"
 
+#include "runtime/data/input_file.hpp"
 #include "runtime/data/vocabulary.hpp"
 #include "runtime/record/output_file.hpp"
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <fstream>
 #include <string>
 #include <string_view>
@@ -51,11 +53,12 @@ Result<TokenizedFile> tokenize_file(const std::filesystem::path& text,
   };
   std::error_code code;
   if (!std::filesystem::is_regular_file(text, code)) {
-    return unusable(std::filesystem::exists(text, code) ? "it is not a file" : "it does not exist");
+    return unusable(std::filesystem::exists(text, code) ? "it is not a file"
+                                                        : cannot_be_opened(text, ENOENT));
   }
   std::ifstream file(text, std::ios::binary);
   if (!file) {
-    return unusable("it cannot be opened");
+    return unusable(cannot_be_opened(text, errno));
   }
   TokenizedFile made{.tokens = 0, .width = vocabulary.size() <= kTokensOfTwoBytes ? 2 : 4};
   Result<void> sound;

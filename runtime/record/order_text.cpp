@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -123,7 +125,10 @@ Result<std::vector<Delivery>> read_order(const std::filesystem::path& path,
   const auto bytes = std::filesystem::file_size(path, code);
   std::ifstream file(path, std::ios::binary);
   if (code || !file) {
-    return Error{ErrorKind::data, concat(path.string(), " cannot be read")};
+    return Error{ErrorKind::data,
+                 concat(path.string(),
+                        " cannot be read: ",
+                        code ? code.message() : std::system_category().message(errno))};
   }
   if (bytes > static_cast<std::uintmax_t>(kBytesMax)) {
     return Error{ErrorKind::data, concat(path.string(), " is longer than what troupe writes")};

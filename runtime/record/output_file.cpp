@@ -173,15 +173,6 @@ void sync_path(const std::filesystem::path& path) {
   }
 }
 
-Result<void> write_file(const std::filesystem::path& path, std::string_view text) {
-  auto file = OutputFile::create(path);
-  if (!file) {
-    return file.error();
-  }
-  (*file)->write(text);
-  return (*file)->close();
-}
-
 Result<void> replace_file(const std::filesystem::path& path,
                           const std::function<void(OutputFile&)>& write) {
   std::error_code code;
@@ -208,6 +199,10 @@ Result<void> replace_file(const std::filesystem::path& path,
     std::filesystem::remove(partial, code);
   }
   return outcome;
+}
+
+Result<void> write_file(const std::filesystem::path& path, std::string_view text) {
+  return replace_file(path, [text](OutputFile& file) { file.write(text); });
 }
 
 bool is_empty_folder(const std::filesystem::path& path) {

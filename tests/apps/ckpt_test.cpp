@@ -58,6 +58,46 @@ void check_refused(const std::vector<std::string>& arguments,
 
 }  // namespace
 
+TEST_CASE("weights are taken over for another head, which begins by seed and is told of",
+          "[apps]") {
+  const Folder folder;
+  REQUIRE(run_program(lenet("run", folder / "a")).code == 0);
+  const auto run = [&](const std::string& name, std::vector<std::string> more) {
+    more.insert(more.begin(), {"model=lenet5", "optimizer.learning_rate=0", "seed=9"});
+    std::vector<std::string> arguments = lenet("sim", folder / name, more);
+    std::erase(arguments, "--quiet");
+    return run_program(arguments);
+  };
+  const Said started = run("b", {"start_from=" + folder / "a", "start_from_skip=[dense3*]"});
+  REQUIRE(started.code == 0);
+  CHECK_THAT(started.err, says("by seed, not from the file: dense3.weight, dense3.bias"));
+  REQUIRE(run("fresh", {}).code == 0);
+  const auto entry = [&](const std::string& name, const std::string& of) {
+    const auto file = SafetensorsFile::open(folder / name + "/weights.safetensors");
+    REQUIRE(file);
+    const auto bytes = file->find(of)->bytes;
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  };
+  CHECK(entry("b", "conv1.weight") == entry("a", "conv1.weight"));
+  CHECK(entry("b", "dense3.weight") == entry("fresh", "dense3.weight"));
+  CHECK(entry("b", "dense3.weight") != entry("a", "dense3.weight"));
+  CHECK_THAT(run("c", {"start_from=" + folder / "a", "start_from_skip=[head*]"}).err,
+             says("start_from_skip: no parameter of the network is called like \"head*\""));
+  CHECK_THAT(run("d", {"start_from=" + folder / "a", "model=mlp"}).err,
+             says("start_from_skip=[NAMES] begins parameters by seed"));
+  const Said imported = run_program({"ckpt",
+                                     "import",
+                                     folder / "a",
+                                     folder / "fresh",
+                                     folder / "mixed.safetensors",
+                                     "--skip",
+                                     "dense3.*"});
+  REQUIRE(imported.code == 0);
+  CHECK_THAT(imported.out, says("by seed, not from the file: dense3.weight, dense3.bias"));
+  CHECK(contents(folder / "mixed.safetensors") == contents(folder / "b/weights.safetensors"));
+  check_refused({"ckpt", "ls", folder / "a", "--skip", "x"}, 2, "ckpt: it is `troupe ckpt ls");
+}
+
 // A rate of 0 leaves the weights as they began, so the digest tells where a run began.
 TEST_CASE("a run starts from the weights that another has left, bit for bit, whatever the cut",
           "[apps]") {

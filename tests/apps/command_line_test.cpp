@@ -6,13 +6,14 @@
 #include "experiment.pb.h"
 #include "kernels/device.hpp"
 #include "messages/experiment.hpp"
+#include "messages/other_names.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 
-#include <google/protobuf/descriptor.h>
-
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 
 namespace command_line_test {
 
@@ -40,7 +41,8 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
   check_refused(
       {"rnu"},
       2,
-      "there is no verb \"rnu\", did you mean \"run\"? (verbs: run, sim, replay, compare, plan, "
+      "there is no verb \"rnu\", did you mean \"run\"? (verbs: help, run, sim, replay, compare, "
+      "plan, "
       "plot, config, data, eval, predict, sample, sharpness, ckpt, explain, conformance, node, "
       "keys, "
       "doctor, bench)");
@@ -75,9 +77,8 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
                 2,
                 "the experiment /nonexistent/x.json cannot be read: No such file or directory");
   check_refused({"plan", "/"}, 2, "/ is a folder without an experiment.textproto");
-  check_refused({"explain", "spectrian"},
-                2,
-                "explain: nothing is called \"spectrian\", did you mean \"spectrain\"?");
+  check_refused(
+      {"explain", "spectrian"}, 2, "nothing is called \"spectrian\", did you mean \"spectrain\"?");
   check_refused({"config", "pritn"},
                 2,
                 "config: \"pritn\" is neither print nor validate, did you mean print?");
@@ -319,30 +320,97 @@ TEST_CASE("every preset is valid, and plan works on each that needs no files", "
         static_cast<std::ptrdiff_t>(presets().size()));
 }
 
-TEST_CASE("the help mentions every key, every preset and every legal value", "[apps]") {
-  const Said said = run_program({"run", "--help"});
-  REQUIRE(said.code == 0);
-  CHECK(said.err.empty());
-  for (const Preset& preset : presets()) {
-    CHECK_THAT(said.out, says(std::string(preset.name)));
+TEST_CASE("the help of each verb is a screen, and all of it is behind help VERB", "[apps]") {
+  const std::string verbs = run_program({"help"}).out;
+  CHECK(verbs == run_program({"--help"}).out);
+  for (const char* verb :
+       {"run", "sim", "compare", "plan", "config", "ckpt", "data", "predict", "keys"}) {
+    INFO(verb);
+    const Said said = run_program({verb, "--help"});
+    CHECK(said.code == 0);
+    CHECK(said.err.empty());
+    CHECK(std::count(said.out.begin(), said.out.end(), '\n') <= 24);
+    std::istringstream lines(said.out);
+    for (std::string line; std::getline(lines, line);) {
+      CHECK(line.size() <= 80);
+    }
+    const Said whole = run_program({"help", verb});
+    CHECK(whole.code == 0);
+    CHECK(whole.out.size() + 100 >= said.out.size());
   }
-  const std::function<void(const google::protobuf::Descriptor&)> check =
-      [&](const google::protobuf::Descriptor& type) {
-        for (int i = 0; i < type.field_count(); ++i) {
-          const auto& field = *type.field(i);
-          INFO(field.full_name());
-          CHECK(said.out.find(field.name()) != std::string::npos);
-          if (field.enum_type()) {
-            for (int v = 0; v < field.enum_type()->value_count(); ++v) {
-              CHECK(said.out.find(field.enum_type()->value(v)->name()) != std::string::npos);
-            }
-          }
-          if (field.message_type()) {
-            check(*field.message_type());
-          }
-        }
-      };
-  check(*proto::Experiment::descriptor());
+  CHECK_THAT(run_program({"help", "run"}).out, says("0: never"));
+  CHECK_THAT(run_program({"help", "optimizer.rule"}).out, says("adamw"));
+  CHECK_THAT(run_program({"help", "staleness"}).out, says("versions"));
+  check_refused({"help", "spectrian"}, 2, "did you mean \"spectrain\"?");
+}
+
+TEST_CASE("--help-keys finds keys by a word of theirs, in lines of at most 100", "[apps]") {
+  const Said said = run_program({"plan", "--help-keys", "weight_decay"});
+  CHECK(said.code == 0);
+  CHECK_THAT(said.out, says("optimizer.weight_decay=0"));
+  CHECK_THAT(said.out, says("optimizer.decay_on=all"));
+  CHECK_THAT(said.out, !says("pipeline.stages="));
+  for (const char* word : {"rate", "resnet", "codec"}) {
+    std::istringstream lines(run_program({"run", "--help-keys", word}).out);
+    for (std::string line; std::getline(lines, line);) {
+      CHECK(line.size() <= 100);
+    }
+  }
+  CHECK_THAT(run_program({"run", "--help-keys", "ResNet"}).out, says("model=resnet "));
+  check_refused({"run", "--help-keys", "xyzzy"}, 2, "no key has to do with \"xyzzy\"");
+}
+
+TEST_CASE("papers' names are taken for ours, and it is said", "[apps]") {
+  const Said printed = run_program({"config",
+                                    "print",
+                                    "--set",
+                                    "pipeline.weights=PipeDream",
+                                    "--set",
+                                    "lr=0.02",
+                                    "--set",
+                                    "model=resnet18"});
+  REQUIRE(printed.code == 0);
+  CHECK_THAT(printed.out,
+             says("# pipeline.weights=PipeDream is taken for pipeline.weights=stash\n"));
+  CHECK_THAT(printed.out, says("learning_rate: 0.02\n"));
+  CHECK_THAT(printed.out, says("depth: 18\n"));
+  const Said run = run_program(
+      {"sim", "quadratic", "--out", "none", "--set", "lr=0.01", "--set", "stop.updates=2"});
+  CHECK_THAT(run.err, says("lr=0.01 is taken for optimizer.learning_rate=0.01\n"));
+  CHECK_THAT(run_program({"help", "1f1b"}).out, says("one_f_one_b (pipeline.schedule)"));
+  const Folder folder;
+  std::ofstream(folder / "a.textproto") << "pipeline { weights { pipedream {} } }\n";
+  check_refused({"plan", folder / "a.textproto"}, 2, "did you mean \"stash\"?");
+  std::ofstream(folder / "b.textproto") << "optimizer { lr: 0.1 }\n";
+  check_refused({"plan", folder / "b.textproto"}, 2, "did you mean \"learning_rate\"?");
+}
+
+TEST_CASE("every other name stands for something legal, and for nothing by itself", "[apps]") {
+  for (const OtherName& other : other_names()) {
+    INFO(other.key << " " << other.name);
+    proto::Experiment e;
+    const std::string assignment =
+        other.key.empty() ? concat(other.name, "=0.5") : concat(other.key, "=", other.name);
+    if (other.name != "start_from.skip") {
+      CHECK(set_value(e, assignment));
+    }
+    for (const std::string& meant : meant_by(assignment)) {
+      CHECK(meant_by(meant).empty());
+    }
+  }
+}
+
+TEST_CASE("an experiment's file names its data beside itself", "[apps]") {
+  const Folder folder;
+  std::filesystem::create_directory(folder / "there");
+  std::ofstream(folder / "there/mine.textproto")
+      << "data { csv { path: 'mine.csv' } } model { linear {} }\n";
+  std::ofstream(folder / "there/mine.csv") << "x,y\n1,a\n2,b\n3,a\n4,b\n";
+  const Said said = run_program({"config", "print", folder / "there/mine.textproto"});
+  CHECK_THAT(said.out, says("path: \"" + folder / "there/mine.csv" + "\""));
+  const Said set = run_program(
+      {"config", "print", folder / "there/mine.textproto", "--set", "data.csv.path=mine.csv"});
+  CHECK_THAT(set.out, says("path: \"mine.csv\""));
 }
 
 TEST_CASE("help of the program lists its verbs and exit codes", "[apps]") {

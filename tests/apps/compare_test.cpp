@@ -557,6 +557,18 @@ TEST_CASE("compare.csv and compare.json can be parsed and say the same", "[apps]
   CHECK(trials.values(1).struct_value().fields().at("outcome").string_value() == "diverged");
   CHECK(trials.values(1).struct_value().fields().at("cause").string_value() == "the cause of it");
 
+  const auto runs = parsed_csv(runs_text(c));
+  REQUIRE(runs.size() == c.trials.size() + 1);
+  CHECK(cell(runs, 1, "model.mlp.hidden") == "[64,64]");
+  CHECK(cell(runs, 1, "seed") == std::to_string(c.trials[0].seed));
+  CHECK(cell(runs, 1, "outcome") == "finished");
+  CHECK(std::stod(cell(runs, 1, "seconds")) == c.trials[0].summary.seconds);
+  CHECK(cell(runs, 4, "outcome") == "diverged");
+  CHECK(cell(runs, 4, "seconds").empty());
+  for (const auto& row : runs) {
+    CHECK(row.size() == runs.front().size());
+  }
+
   const auto curves = parsed_csv(curves_text(c));
   CHECK(curves.size() == 1 + 7);
   CHECK(cell(curves, 2, "scheme") == "hidden=[64,64]");
@@ -668,6 +680,10 @@ TEST_CASE("the verb writes its table to stdout and its files to the folder", "[a
   CHECK_THAT(said.err, says("refused: weights=spectrain stages=100: "));
   CHECK(parsed_csv(contents(folder / "new/compare.csv")).size() == 3);
   CHECK(parsed_csv(contents(folder / "new/curves.csv")).size() > 10);
+  const auto runs = parsed_csv(contents(folder / "new/runs.csv"));
+  REQUIRE(runs.size() == 5);
+  CHECK(cell(runs, 1, "weights_sha256").size() == 64);
+  CHECK(std::stod(cell(runs, 1, "staleness_max")) > 0);
   CHECK(parsed_json(contents(folder / "new/compare.json")).fields().at("seeds").number_value() ==
         2);
   CHECK(std::filesystem::exists(folder / "new/curves.gnuplot"));
@@ -680,7 +696,8 @@ TEST_CASE("the verb writes its table to stdout and its files to the folder", "[a
   const Said again = run_program(arguments);
   CHECK(again.code == 0);
   CHECK_THAT(again.err, !says("[4/4] "));
-  for (const char* name : {"compare.csv", "compare.json", "curves.csv", "curves.gnuplot"}) {
+  for (const char* name :
+       {"compare.csv", "compare.json", "curves.csv", "runs.csv", "curves.gnuplot"}) {
     CHECK(contents(folder / std::string("again/") + name) ==
           contents(folder / std::string("new/") + name));
   }

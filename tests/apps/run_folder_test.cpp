@@ -65,6 +65,20 @@ TEST_CASE("runs are numbered by what is run, and the newest one has a link", "[a
   CHECK(used(runs, "a\nb") == "a_b-1");
 }
 
+TEST_CASE("the link leads to runs, not to figures", "[apps]") {
+  const Folder folder;
+  const std::string runs = folder / "runs";
+  used(runs, "a");
+  {
+    auto plot = RunFolder::make(runs, "plot", RunFolder::Of::figures);
+    REQUIRE(plot);
+    std::ofstream(plot->path() / "curves.gnuplot") << "plot 0";
+  }
+  CHECK(latest(runs) == "a-1");
+  const auto dropped = RunFolder::make(runs, "plot", RunFolder::Of::figures);
+  CHECK(latest(runs) == "a-1");
+}
+
 TEST_CASE("a folder that nothing was put into is taken away again", "[apps]") {
   const Folder folder;
   const std::string runs = folder / "runs";

@@ -42,6 +42,7 @@ ChunkOptimizer::ChunkOptimizer(const proto::Experiment& experiment,
   error_feedback_ = delay > 0 || policy_->uniform ? experiment.pipeline().error_feedback() : 0;
   const proto::Optimizer& optimizer = experiment.optimizer();
   scheme_ = changed_.mix ? &mixed_momentum() : &optimizer_scheme(optimizer);
+  decays_matrices_alone_ = optimizer.decay_on() == proto::DecayOn::matrices;
   values_ = OptionValues(scheme_->info.options, optimizer.custom());
   numbers_.delay = static_cast<double>(delay);
   numbers_.momentum = optimizer.momentum();

@@ -32,6 +32,9 @@ class ChunkOptimizer {
   /// as it was in the last update alone.
   bool displacement() const { return changed_.displacement_decay > 0 || error_feedback_ > 0; }
 
+  /// Weight decay leaves out biases, norms and embeddings.
+  bool decays_matrices_alone() const { return decays_matrices_alone_; }
+
   double displacement_decay() const { return changed_.displacement_decay; }
 
   /// The rate of the update that follows `step`: the schedule's, divided as the weight policy says.
@@ -54,6 +57,7 @@ class ChunkOptimizer {
   OptionValues policy_values_;
   PolicyStep changed_;  // by the policy
   double error_feedback_ = 0;
+  bool decays_matrices_alone_ = false;
   const OptimizerScheme* scheme_ = nullptr;
   OptionValues values_;    // of the optimizer
   UpdateNumbers numbers_;  // what is the same in every update

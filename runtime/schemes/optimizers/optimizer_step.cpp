@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -27,7 +28,34 @@ OptimizerStep::OptimizerStep(ChunkOptimizer optimizer, SliceLayout layout)
     : optimizer_(std::move(optimizer)),
       layout_(std::move(layout)),
       stretches_(stretches(optimizer_.scheme().matrices.has_value(), layout_)),
-      state_(stretches_.size()) {}
+      state_(stretches_.size()) {
+  for (Stretch& part : stretches_) {
+    divide(part);
+  }
+}
+
+/// One range, or with optimizer.decay_on one for all neighbours that are alike; padding goes with what is before it.
+void OptimizerStep::divide(Stretch& part) const {
+  for (const SliceLayout::Piece& piece : layout_.pieces) {
+    const std::int64_t offset = piece.offset - part.offset;
+    if (piece.slice != part.slice || offset < 0 || offset >= part.size) {
+      continue;
+    }
+    const bool decays =
+        !optimizer_.decays_matrices_alone() || (piece.shape.dimensions() > 1 && !piece.table);
+    if (part.decays.empty() || part.decays.back() != decays) {
+      if (!part.decays.empty()) {
+        part.ends.back() = offset;
+      }
+      part.decays.push_back(decays);
+      part.ends.push_back(part.size);
+    }
+  }
+  if (part.ends.empty()) {
+    part.ends = {part.size};
+    part.decays = {true};
+  }
+}
 
 std::vector<OptimizerStep::Stretch> OptimizerStep::stretches(bool matrices,
                                                              const SliceLayout& layout) {
@@ -45,7 +73,7 @@ std::vector<OptimizerStep::Stretch> OptimizerStep::stretches(bool matrices,
     return {{0, 0, layout.slice_sizes[0], {}}};  // padding alone
   }
   for (std::size_t i = 0; i < layout.pieces.size(); ++i) {
-    const auto& [slice, offset, shape, matrix] = layout.pieces[i];
+    const auto& [slice, offset, shape, matrix, table] = layout.pieces[i];
     const bool last = i + 1 == layout.pieces.size() || layout.pieces[i + 1].slice != slice;
     const std::int64_t end = last ? layout.slice_sizes[slice] : layout.pieces[i + 1].offset;
     all.push_back({slice, offset, end - offset, {}});
@@ -176,21 +204,56 @@ void OptimizerStep::update_stretch(Stream& stream,
                                    std::size_t index,
                                    const UpdateNumbers& numbers,
                                    const UpdateScalars& scalars,
-                                   UpdateTensors tensors,
-                                   std::vector<Prediction> predictions) {
-  const UpdateMethod& method = method_of(stretches_[index]);
+                                   const UpdateTensors& tensors,
+                                   const std::vector<Prediction>& predictions) {
+  const Stretch& part = stretches_[index];
   const State& kept = state_at(stream, index);
-  if (!method.kernel) {
-    if (tensors.w.elements() == 0) {
-      return;  // of a server without parameters
+  for (std::size_t r = 0; r < part.ends.size(); ++r) {
+    const std::int64_t begin = r == 0 ? 0 : part.ends[r - 1];
+    // What is kept of a matrix beside its moments has another size; a matrix is one range.
+    const auto here = [&](const Tensor& x) {
+      return part.ends.size() == 1 || !x ? x : x.view(begin, {part.ends[r] - begin});
+    };
+    UpdateTensors of_range{
+        .w = here(tensors.w), .g = here(tensors.g), .w_new = here(tensors.w_new), .moments = {}};
+    of_range.matrix = part.matrix;
+    std::transform(
+        kept.moments.begin(), kept.moments.end(), std::back_inserter(of_range.moments), here);
+    std::vector<Prediction> made = predictions;
+    for (Prediction& prediction : made) {
+      prediction.out = here(prediction.out);
     }
-    tensors.moments = kept.moments;
-    tensors.matrix = stretches_[index].matrix;
-    update_by_function(stream, method, numbers, tensors, kept.displacement, predictions);
+    UpdateNumbers own = numbers;
+    UpdateScalars own_scalars = scalars;
+    if (!part.decays[r]) {
+      own.weight_decay = 0;
+      own_scalars.decay = 0;
+    }
+    update_range(stream,
+                 method_of(part),
+                 own,
+                 own_scalars,
+                 of_range,
+                 here(kept.displacement),
+                 std::move(made));
+  }
+}
+
+void OptimizerStep::update_range(Stream& stream,
+                                 const UpdateMethod& method,
+                                 const UpdateNumbers& numbers,
+                                 const UpdateScalars& scalars,
+                                 const UpdateTensors& tensors,
+                                 const Tensor& displacement,
+                                 std::vector<Prediction> predictions) const {
+  if (!method.kernel) {
+    if (tensors.w.elements() > 0) {  // none: of a server without parameters
+      update_by_function(stream, method, numbers, tensors, displacement, predictions);
+    }
     return;
   }
-  const auto moment = [&kept](std::size_t which) {
-    return which < kept.moments.size() ? kept.moments[which] : Tensor{};
+  const auto moment = [&tensors](std::size_t which) {
+    return which < tensors.moments.size() ? tensors.moments[which] : Tensor{};
   };
   update(stream,
          {.kernel = *method.kernel,
@@ -200,7 +263,7 @@ void OptimizerStep::update_stretch(Stream& stream,
           .w_new = tensors.w_new,
           .m = moment(0),
           .v = moment(1),
-          .displacement = kept.displacement,
+          .displacement = displacement,
           .displacement_decay = static_cast<float>(optimizer_.displacement_decay()),
           .predictions = std::move(predictions)});
 }

@@ -21,6 +21,7 @@ struct SliceLayout {
     std::int64_t offset = 0;  // elements into the slice
     Shape shape;
     bool matrix = false;  // of a hidden layer: OptimizerScheme::matrices moves it
+    bool table = false;   // an embedding
   };
 
   std::vector<Piece> pieces;              // in layer order
@@ -92,9 +93,11 @@ class OptimizerStep {
   /// are moved by themselves, one parameter.
   struct Stretch {
     std::size_t slice;
-    std::int64_t offset;  // elements into the slice
-    std::int64_t size;    // elements
-    Shape matrix;         // (rows, columns); of no dimensions where it is none
+    std::int64_t offset;               // elements into the slice
+    std::int64_t size;                 // elements
+    Shape matrix;                      // (rows, columns); of no dimensions where it is none
+    std::vector<std::int64_t> ends{};  // of its ranges that weight decay treats alike
+    std::vector<bool> decays{};        // by range
   };
 
   /// What is kept of one stretch; empty until the first update.
@@ -106,6 +109,7 @@ class OptimizerStep {
   std::size_t stretch_of(const SliceLayout::Piece& piece) const;
   std::vector<std::string> names_of(const Stretch& part) const;
   static std::vector<Stretch> stretches(bool matrices, const SliceLayout& layout);
+  void divide(Stretch& part) const;
   std::vector<std::int64_t> also_kept(const Stretch& part) const;
   const UpdateMethod& method_of(const Stretch& part) const;
   State& state_at(Stream& stream, std::size_t index);
@@ -113,8 +117,15 @@ class OptimizerStep {
                       std::size_t index,
                       const UpdateNumbers& numbers,
                       const UpdateScalars& scalars,
-                      UpdateTensors tensors,
-                      std::vector<Prediction> predictions);
+                      const UpdateTensors& tensors,
+                      const std::vector<Prediction>& predictions);
+  void update_range(Stream& stream,
+                    const UpdateMethod& method,
+                    const UpdateNumbers& numbers,
+                    const UpdateScalars& scalars,
+                    const UpdateTensors& tensors,
+                    const Tensor& displacement,
+                    std::vector<Prediction> predictions) const;
   void update_by_function(Stream& stream,
                           const UpdateMethod& method,
                           const UpdateNumbers& numbers,

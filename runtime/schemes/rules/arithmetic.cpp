@@ -94,7 +94,7 @@ Term mean_of(Stream& stream, const Update& update, Mean mean, std::size_t which)
 SliceLayout layout_of(const RuleContext& context) {
   SliceLayout layout{.pieces = {}, .slice_sizes = {context.elements}};
   for (const RuleContext::Part& part : context.parts) {
-    layout.pieces.push_back({0, part.offset, part.shape, part.matrix});
+    layout.pieces.push_back({0, part.offset, part.shape, part.matrix, part.table});
   }
   return layout;
 }

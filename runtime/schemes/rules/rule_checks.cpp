@@ -92,6 +92,21 @@ Result<void> check_optimizer_of_step(const Chosen& c) {
                      joined(right));
 }
 
+/// Those decay every weight, or what replicas send has been decayed.
+Result<void> check_decay_on(const Chosen& c) {
+  const proto::Optimizer& optimizer = c.experiment.optimizer();
+  const bool own = c.stepping().step || c.scaling().corrects || decays_at_replicas(c.experiment);
+  if (optimizer.decay_on() == proto::DecayOn::all || optimizer.weight_decay() == 0 || !own) {
+    return {};
+  }
+  return usage_error(
+      "optimizer.decay_on: the replicas' {} has weight decay of its own, on all weights; use all, "
+      "or rule asgd with a codec that is not dgc",
+      c.stepping().step      ? "step " + c.step
+      : c.scaling().corrects ? "scale " + c.scale
+                             : "codec");
+}
+
 Result<void> check_policy_of_server(const Chosen& c) {
   const std::string others =
       use_weights([](const PolicyScheme& w) { return !w.predicts && !w.step; });
@@ -184,6 +199,7 @@ Result<void> check_rule(const Chosen& chosen) {
                     check_parts_of_changes,
                     check_one_at_a_time,
                     check_optimizer_of_step,
+                    check_decay_on,
                     check_policy_of_server,
                     check_traffic},
                    chosen);

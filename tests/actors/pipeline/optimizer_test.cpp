@@ -236,6 +236,41 @@ TEST_CASE("the slices' padding stays zero, whatever the rule", "[actors]") {
   }
 }
 
+TEST_CASE("weight decay leaves out biases and embeddings where only matrices decay", "[actors]") {
+  Stream stream(Device{});
+  ParameterLayout parameters = layout();
+  parameters.entries[5].spec.table = true;
+  const auto updated = [&](proto::Experiment e, proto::DecayOn::Kind on, double decay) {
+    e.mutable_optimizer()->set_decay_on(on);
+    e.mutable_optimizer()->set_weight_decay(decay);
+    Optimizer o({.replica = 0,
+                 .stage = 0,
+                 .rule = ChunkOptimizer(e, Rate(e.optimizer(), 0), 2, 0),
+                 .layout = parameters});
+    const std::vector<Tensor> w = tensors_of(
+        apply(o, stream, random_slices(stream, parameters, 1), random_slices(stream, parameters, 2))
+            .next);
+    CHECK(padding_is_zero(w, parameters));
+    return w;
+  };
+  for (int kind = proto::OptimizerRule::Kind_MIN; kind <= proto::OptimizerRule::Kind_MAX; ++kind) {
+    if (kind == proto::OptimizerRule::custom) {
+      continue;
+    }
+    INFO(proto::OptimizerRule::Kind_Name(kind));
+    const proto::Experiment e = experiment(static_cast<proto::OptimizerRule::Kind>(kind));
+    const auto all = updated(e, proto::DecayOn::all, 0.1);
+    const auto none = updated(e, proto::DecayOn::all, 0);
+    const auto some = updated(e, proto::DecayOn::matrices, 0.1);
+    for (const ParameterLayout::Entry& entry : parameters.entries) {
+      INFO(entry.spec.name);
+      const bool decays = entry.spec.shape.dimensions() > 1 && !entry.spec.table;
+      CHECK(values_of(all, entry) != values_of(none, entry));
+      CHECK(values_of(some, entry) == values_of(decays ? all : none, entry));
+    }
+  }
+}
+
 TEST_CASE("muon keeps one moment of a matrix and two of the rest", "[actors]") {
   proto::Experiment e;
   const ParameterLayout parameters = layout();

@@ -44,7 +44,7 @@ TEST_CASE("those who say nothing keep nobody out who is awaited") {
     silent.push_back(*socket);
   }
   // Less than a stranger's own time.
-  auto come = come_to(address, 1, 2, nullptr, for_a_while(9s));
+  auto come = come_to(address, 1, 2, nullptr, for_a_while(9s), {});
   REQUIRE(come);
   const auto arrived = (*meeting)->await(1, for_a_while(9s));
   CHECK(arrived);

@@ -201,7 +201,8 @@ TEST_CASE("what is wrong with arrays is said with file, array and sample", "[run
              says("array \"x\": its shape is (4); right are (N, D), (N, H, W) and (N, H, W, C)"));
   CHECK_THAT(refused("t.npy", npy<float>("(4, 1)", {1, 2, 3, 4}), {"test_x=t", "test_y=y"}),
              says("array \"t\": its shape is (4, 1); training samples have (4, 2)"));
-  CHECK(refused("z", "", {"x=z"}) == "z.npy is not usable: it cannot be opened");
+  CHECK(refused("z", "", {"x=z"}) ==
+        "z.npy is not usable: it cannot be opened: No such file or directory");
   CHECK(refused("x.npy", "") ==
         "x.npy is not usable: it is no .npy file: it does not begin with \\x93NUMPY");
 }

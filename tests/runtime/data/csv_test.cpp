@@ -265,7 +265,7 @@ TEST_CASE("what is wrong with a table is said with its line and column", "[runti
       refusal("1,x\n", {"header=absent"}) ==
       "table.csv is not usable: it holds one sample, and the test samples are drawn from it, too");
   CHECK(refusal("1,x\n2,y\n", {"test_path=missing.csv"}) ==
-        "missing.csv is not usable: it cannot be opened");
+        "missing.csv is not usable: it cannot be opened: No such file or directory");
 }
 
 TEST_CASE("options that do not fit a table are refused", "[runtime][data]") {
