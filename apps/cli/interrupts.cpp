@@ -17,7 +17,7 @@ std::atomic<int> counted{0};
 std::atomic<bool> over{false};
 constexpr int kOver =
     SIGURG;  // wakes the waiting thread; nobody else sends it, and ignored is what it is by default
-constexpr timespec kMoment{.tv_sec = 1, .tv_nsec = 0};
+constexpr timespec kMoment{.tv_sec = 5, .tv_nsec = 0};  // for a run to end in order where it can
 static_assert(std::atomic<int>::is_always_lock_free);
 
 /// For threads that were made before, by a driver for example: where one of them has the signals not blocked, it may get

@@ -284,7 +284,11 @@ TEST_CASE("a process that waits for its lead can be interrupted", "[apps]") {
   const auto alone = start(1, 2, free_port(), {});
   wait_until(
       [&] { return contents("/proc/" + std::to_string(alone->pid()) + "/comm") == "troupe\n"; });
-  std::this_thread::sleep_for(std::chrono::seconds{1});  // it waits for a lead that does not come
+  // It waits for a lead that does not come, and says why it has not been reached.
+  wait_until([&] {
+    return alone->err().find("waiting for process 0: 127.0.0.1:") != std::string::npos &&
+           alone->err().find("cannot be reached: Connection refused") != std::string::npos;
+  });
   alone->signal(SIGTERM);
   CHECK(alone->wait().code == 128 + SIGTERM);
 }

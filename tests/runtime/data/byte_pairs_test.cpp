@@ -307,7 +307,7 @@ TEST_CASE("malformed files of byte pairs are refused with one sentence", "[runti
   };
   SECTION("missing") {
     std::filesystem::remove(encoder.folder / name);
-    what = "it cannot be opened";
+    what = "it cannot be opened: No such file or directory";
   }
   SECTION("no JSON") {
     encoder.folder.write(name, "{\"a\": ");
