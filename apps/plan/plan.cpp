@@ -13,6 +13,7 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/data/preparation.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/optimizers/chunk_optimizer.hpp"
@@ -320,6 +321,32 @@ std::string skipped_text(const Blueprint& b) {
     }
   }
   return names.empty() ? "" : wrapped(names, 100, "       ") + '\n';
+}
+
+std::string data_told(const Blueprint& b, bool all) {
+  const Preparation* const prepared = b.data ? b.data->preparation() : nullptr;
+  std::string text;
+  const auto add = [&](const char* heading, const std::string& sentence) {
+    text += concat(heading, wrapped(sentence, 100, "           "), "\n");
+  };
+  for (const std::string& sentence : prepared ? prepared->understood : std::vector<std::string>()) {
+    add(text.empty() ? "data       " : "           ", sentence);
+    if (!all) {
+      break;
+    }
+  }
+  const std::int64_t left_over =
+      b.data ? b.data->size(Split::train) % b.experiment.data().batch_size() : 0;
+  if (all && !text.empty() && left_over > 0 && b.experiment.data().growth().at().empty()) {
+    add("           ",
+        concat("in each epoch ",
+               left_over,
+               " of the training samples, others each time, fill no mini-batch and are left out"));
+  }
+  for (const std::string& doubt : prepared ? prepared->doubts : std::vector<std::string>()) {
+    add("warning    ", doubt);
+  }
+  return text;
 }
 
 std::string describe_briefly(const Blueprint& b) {

@@ -98,7 +98,23 @@ std::string beside(const std::filesystem::path& file, const std::string& path) {
              : path;
 }
 
+bool is_own(const proto::Data& data) {
+  return data.has_csv() || data.has_arrays() || data.has_folder();
+}
+
 }  // namespace
+
+std::string default_preset(const std::vector<std::string>& assignments) {
+  const bool own = std::any_of(assignments.begin(), assignments.end(), [](std::string_view set) {
+    const auto chooses = [&](std::string_view name) {
+      const std::string_view value = set.substr(std::min(set.size(), set.find('=') + 1));
+      return set.starts_with(concat("data.", name, ".")) ||
+             (set.starts_with("data=") && value == name);
+    };
+    return chooses("csv") || chooses("arrays") || chooses("folder");
+  });
+  return std::string(own ? kOwnDataPreset : kDefaultPreset);
+}
 
 std::string_view Preset::summary() const {
   const std::string_view line = text.substr(0, text.find('\n'));
@@ -107,6 +123,9 @@ std::string_view Preset::summary() const {
 
 Result<proto::Experiment> load_experiment(const std::string& experiment,
                                           const std::vector<std::string>& assignments) {
+  if (experiment.empty()) {
+    return load_experiment(default_preset(assignments), assignments);
+  }
   const auto& all = presets();
   const auto preset =
       std::find_if(all.begin(), all.end(), [&](const Preset& p) { return p.name == experiment; });
@@ -143,11 +162,22 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
     parsed->clear_optimizer();
   }
   for (const std::string& assignment : assignments) {
+    if (experiment == kOwnDataPreset && assignment.starts_with("stop.")) {
+      parsed->clear_stop();
+      break;
+    }
+  }
+  for (const std::string& assignment : assignments) {
     if (auto set = set_value(*parsed, assignment); !set) {
       return set.error();
     }
   }
   change_paths(*parsed, from_home);
+  if (is_own(parsed->data()) && !parsed->has_optimizer() &&
+      !parsed->pipeline().weights().has_nesterov()) {
+    parsed->mutable_optimizer()->set_rule(proto::OptimizerRule::adamw);
+    parsed->mutable_optimizer()->set_learning_rate(0.001);
+  }
   if (auto resolved = resolve(*parsed); !resolved) {
     return resolved.error();
   }

@@ -296,7 +296,7 @@ Command declare_compare() {
           .action =
               [arguments](Console& console) {
                 if (arguments->experiments.empty()) {
-                  arguments->experiments.emplace_back(kDefaultPreset);
+                  arguments->experiments.push_back(default_preset(arguments->set.settings()));
                 }
                 return compare(console, *arguments);
               },

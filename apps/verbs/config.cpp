@@ -1,4 +1,5 @@
 // troupe config: an experiment as it would be run, and whether it could be.
+#include "apps/plan/plan.hpp"
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "apps/verbs/verb.hpp"
@@ -42,7 +43,8 @@ int print(Console& console, const ConfigArguments& arguments) {
 }
 
 /// On which clock alone the experiment can be run, and why; "" where on both. Error where on none.
-Result<std::string> check(const ExperimentArguments& arguments) {
+/// `told`: what is said of the data.
+Result<std::string> check(const ExperimentArguments& arguments, std::string& told) {
   const auto experiment = load_experiment(arguments.experiment, arguments.settings());
   if (!experiment) {
     return experiment.error();
@@ -50,6 +52,9 @@ Result<std::string> check(const ExperimentArguments& arguments) {
   const auto phases = make_phases(*experiment, {}, true);
   if (!phases) {
     return phases.error();
+  }
+  for (const Phase& phase : *phases) {
+    told += told.empty() ? data_told(phase.blueprint, true) : "";
   }
   const Result<void> real = check_clock(*phases, false);
   const Result<void> simulated = check_clock(*phases, true);
@@ -70,7 +75,8 @@ Result<std::string> check(const ExperimentArguments& arguments) {
 }
 
 int validate(Console& console, const ConfigArguments& arguments) {
-  const auto checked = check(arguments.experiment);
+  std::string told;
+  const auto checked = check(arguments.experiment, told);
   if (arguments.json) {
     JsonObject verdict;
     verdict.add("valid", static_cast<bool>(checked));
@@ -85,8 +91,9 @@ int validate(Console& console, const ConfigArguments& arguments) {
   if (!checked) {
     return fail(console, checked.error());
   }
-  console.out << "ok: " << arguments.experiment.experiment << " can be run"
-              << (checked->empty() ? "" : " ") << *checked << '\n';
+  console.out << "ok: " << arguments.experiment.named() << " can be run"
+              << (checked->empty() ? "" : " ") << *checked << '\n'
+              << told;
   return 0;
 }
 

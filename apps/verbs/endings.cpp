@@ -3,7 +3,9 @@
 #include "apps/cli/text.hpp"
 #include "apps/run/divergence_hint.hpp"
 #include "apps/verbs/verb.hpp"
+#include "experiment.pb.h"
 #include "kernels/wording.hpp"
+#include "runtime/data/preparation.hpp"
 #include "runtime/record/progress.hpp"
 
 #include <ostream>
@@ -167,6 +169,35 @@ void print_summary(Console& console, const RunResult& result, const std::string&
     rows.push_back({"files", directory});
   }
   console.out << table(rows) << std::flush;
+}
+
+std::string constant_hint(const Blueprint& blueprint, const Summary& summary) {
+  const Preparation* const prepared = blueprint.data->preparation();
+  if (!prepared || !prepared->constant) {
+    return "";
+  }
+  const double constant = *prepared->constant;
+  const bool classes = blueprint.data->classes() > 0;
+  const bool no_better =
+      classes ? summary.test_accuracy && *summary.test_accuracy <= constant && constant < 1
+              : summary.test_loss && !(*summary.test_loss < constant);
+  if (!no_better) {
+    return "";
+  }
+  const auto rule = blueprint.experiment.optimizer().rule();
+  const bool adam = rule == proto::OptimizerRule::adam || rule == proto::OptimizerRule::adamw;
+  return concat(
+      "hint: this is no better than ",
+      classes
+          ? concat("the most frequent class as the answer to everything, which is right for ",
+                   number(100 * constant, "%.2f %%"),
+                   " of the test data")
+          : concat("the mean as the answer to everything, whose test loss is ", number(constant)),
+      "; try ",
+      adam ? concat("more epochs or an optimizer.learning_rate other than ",
+                    number(blueprint.experiment.optimizer().learning_rate(), "%.3g"))
+           : std::string("--set optimizer.rule=adamw --set optimizer.learning_rate=0.001"),
+      ", and look at what was understood of the data (troupe config validate)");
 }
 
 void print_phases(Console& console, const PhasesResult& result, const std::string& directory) {

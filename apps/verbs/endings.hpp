@@ -20,6 +20,9 @@ void print_cause(Console& console,
 /// `directory`: of the run's files; "": none.
 void print_summary(Console& console, const RunResult& result, const std::string& directory);
 
+/// "hint: ..." where the run is no better on the test data than one answer for all would be; else "".
+std::string constant_hint(const Blueprint& blueprint, const Summary& summary);
+
 /// A line a phase.
 void print_phases(Console& console, const PhasesResult& result, const std::string& directory);
 

@@ -195,7 +195,7 @@ int plan(Console& console, const PlanArguments& arguments) {
       text += concat(
           i > 0 ? "\n" : "", "phase      ", i + 1, " of ", phases->size(), ": ", phase.name, "\n");
     }
-    text += describe(phase.blueprint);
+    text += describe(phase.blueprint) + data_told(phase.blueprint, true);
     if (arguments.processes > 1) {
       const auto placement = place(phase.blueprint, static_cast<int>(arguments.processes));
       if (!placement) {

@@ -113,16 +113,11 @@ Result<FoundCheckpoint> asked_checkpoint(const RunArguments& arguments, bool vir
   return checkpoint_to_resume(arguments.resume, virtual_clock);
 }
 
-std::string named(const RunArguments& arguments) {
-  const std::string& named = arguments.experiment.experiment;
-  return named.empty() ? std::string(kDefaultPreset) : named;
-}
-
 /// What is to be run: from the command line, or from a checkpoint.
 Result<proto::Experiment> experiment_of(const RunArguments& arguments,
                                         const FoundCheckpoint* resume) {
   if (!resume) {
-    return load_experiment(named(arguments), arguments.experiment.settings());
+    return load_experiment(arguments.experiment.named(), arguments.experiment.settings());
   }
   auto experiment = parse_experiment(resume->checkpoint.experiment, resume->path.string());
   if (experiment) {
@@ -168,13 +163,13 @@ std::string name_of_data(const proto::Data& data) {
 /// that nobody has asked for is named after glyphs, and gives no name to a run on other data.
 std::string name_for_folder(const RunArguments& arguments, const proto::Experiment& experiment) {
   constexpr const char* kNoName = "experiment";  // what one that is not named is called
-  if (arguments.experiment.experiment.empty() && experiment.name() == kDefaultPreset &&
+  const std::string named = arguments.experiment.named();
+  if (arguments.experiment.experiment.empty() && experiment.name() == named &&
       !experiment.data().has_glyphs()) {
     const std::string name = name_of_data(experiment.data());
-    return name.empty() ? named(arguments) : name;
+    return name.empty() ? named : name;
   }
-  return experiment.name().empty() || experiment.name() == kNoName ? named(arguments)
-                                                                   : experiment.name();
+  return experiment.name().empty() || experiment.name() == kNoName ? named : experiment.name();
 }
 
 int run_single(Console& console,
@@ -192,6 +187,9 @@ int run_single(Console& console,
   }
   print_cause(console, result->exit_code, result->cause, blueprint.experiment, result->summary);
   print_summary(console, *result, options.directory ? options.directory->string() : "");
+  if (const std::string hint = constant_hint(blueprint, result->summary); !hint.empty()) {
+    console.err << hint << std::endl;
+  }
   return result->exit_code;
 }
 
@@ -314,7 +312,8 @@ int run(Console& console, RunArguments arguments, bool virtual_clock) {
   }
   tell_other_names(console, arguments);
   if (!arguments.quiet && experiment->phases().empty()) {
-    console.err << describe_briefly(phases->front().blueprint);
+    console.err << describe_briefly(phases->front().blueprint)
+                << data_told(phases->front().blueprint, false);
   }
   RunOptions options{.virtual_clock = virtual_clock,
                      .directory = {},
@@ -363,7 +362,6 @@ Command declare(bool virtual_clock) {
       .action = [arguments, virtual_clock](
                     Console& console) { return run(console, *arguments, virtual_clock); },
       .takes_experiment = true};
-  arguments->experiment.experiment.clear();  // the default is chosen where nothing is resumed
   if (!virtual_clock) {
     for (CommandOption& option : player_options(arguments->players)) {
       command.options.push_back(std::move(option));

@@ -26,11 +26,14 @@ std::vector<CommandOption> set_options(ExperimentArguments& arguments, const std
 
 std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
                                               const std::vector<CommandOption>& more) {
-  arguments.experiment = kDefaultPreset;
   std::vector<CommandOption> options{
       {.names = "EXPERIMENT",
        .value = &arguments.experiment,
-       .doc = concat("a preset, or a .textproto or .json file (default: ", kDefaultPreset, ")")}};
+       .doc = concat("a preset's name, or a .textproto or .json file (default: ",
+                     kDefaultPreset,
+                     "; where data.csv, data.arrays or data.folder is set, ",
+                     kOwnDataPreset,
+                     ")")}};
   const auto set =
       set_options(arguments, "sets a key, or selects a choice with its defaults; repeatable");
   options.insert(options.end(), set.begin(), set.end());
@@ -59,6 +62,10 @@ std::vector<std::string> ExperimentArguments::settings() const {
     all.push_back("optimizer.learning_rate=" + as_value(*learning_rate));
   }
   return all;
+}
+
+std::string ExperimentArguments::named() const {
+  return experiment.empty() ? default_preset(settings()) : experiment;
 }
 
 CommandOption set_option(std::vector<std::string>& assignments, const std::string& doc) {

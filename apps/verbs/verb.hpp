@@ -67,9 +67,12 @@ struct ExperimentArguments {
 
   /// All that is set, as of --set; the short forms are the last.
   std::vector<std::string> settings() const;
+
+  /// The experiment, or the preset that is meant where none is named.
+  std::string named() const;
 };
 
-/// EXPERIMENT, which becomes the default preset, --set and the short forms, followed by `more`.
+/// EXPERIMENT, --set and the short forms, followed by `more`.
 std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
                                               const std::vector<CommandOption>& more);
 /// --set, with its `doc`, and the short forms.

@@ -1,13 +1,16 @@
 #include "runtime/data/array_source.hpp"
 
 #include "runtime/data/archive.hpp"
+#include "runtime/data/foreign.hpp"
 #include "runtime/data/mapped_file.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace troupe {
@@ -76,6 +79,13 @@ Result<ArraySource> ArraySource::open(const std::string& path, std::uintmax_t ma
     }
     source.tensors_ = *std::move(file);
     return source;
+  }
+  if (!fs::exists(path, ignored)) {
+    return Error{ErrorKind::data, concat(path, " is not usable: ", cannot_be_opened(path, ENOENT))};
+  }
+  if (const std::string form = foreign_form(path, Wanted::arrays);
+      !form.empty() && kind != ".npy") {
+    return Error{ErrorKind::data, concat(path, " is not usable: ", form)};
   }
   return Error{ErrorKind::data,
                concat(path,

@@ -3,7 +3,9 @@
 #include "runtime/data/preparation.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
+#include <string_view>
 #include <system_error>
 
 namespace troupe {
@@ -77,11 +79,14 @@ Result<ClassFolders> list_class_folders(const fs::path& path,
   }
   std::erase_if(*folders, [](const fs::path& entry) { return !is_folder(entry); });
   if (folders->empty() || folders->size() > kClassesMax) {
-    return unusable_folder(path,
-                           concat("it holds ",
-                                  folders->size(),
-                                  " folders, and right is one for each class, at most ",
-                                  kClassesMax));
+    return unusable_folder(
+        path,
+        folders->empty()
+            ? std::string("it has no class folders; put the images of each class into a folder")
+            : concat("it holds ",
+                     folders->size(),
+                     " folders, and right is one for each class, at most ",
+                     kClassesMax));
   }
   ClassFolders all{.classes = classes, .files = {}};
   for (const fs::path& folder : *folders) {
@@ -116,9 +121,22 @@ ClassFolderRoots class_folder_roots(const std::string& path, const std::string& 
   // A class may be called "train": its folder holds images, and no folders.
   const bool parted = is_folder(folder / "train") && holds_folders(folder / "train");
   ClassFolderRoots roots{parted ? folder / "train" : folder, test_path};
-  for (const char* name : {"test", "val"}) {
-    if (parted && roots.test.empty() && is_folder(folder / name)) {
-      roots.test = folder / name;
+  const auto entries = parted ? entries_of(folder) : std::vector<fs::path>();
+  for (const std::string_view name :
+       {"test", "testing", "valid", "validation", "val", "dev", "eval"}) {
+    for (const fs::path& entry : entries ? *entries : std::vector<fs::path>()) {
+      std::string lower = entry.filename().string();
+      std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) {
+        return static_cast<char>(std::tolower(c));
+      });
+      if (roots.test.empty() && lower == name && is_folder(entry)) {
+        roots.test = entry;
+      }
+    }
+  }
+  for (const fs::path& entry : entries ? *entries : std::vector<fs::path>()) {
+    if (is_folder(entry) && entry != roots.train && entry != roots.test) {
+      roots.unused.push_back(entry.filename().string());
     }
   }
   return roots;

@@ -34,9 +34,11 @@ Result<ClassFolders> list_class_folders(const std::filesystem::path& path,
 struct ClassFolderRoots {
   std::filesystem::path train;
   std::filesystem::path test;
+  std::vector<std::string> unused{};  // names of folders beside them
 };
 
-/// Of `path`, and of `test_path` where that is not empty.
+/// Of `path`, and of `test_path` where that is not empty. Beside `train`, test samples are in a folder that is called test,
+/// testing, valid, validation, val, dev or eval, in capitals or not: the first of these.
 ClassFolderRoots class_folder_roots(const std::string& path, const std::string& test_path);
 
 }  // namespace troupe

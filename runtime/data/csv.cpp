@@ -1,6 +1,7 @@
 #include "runtime/data/csv.hpp"
 
 #include "experiment/data.pb.h"
+#include "runtime/data/csv_survey.hpp"
 #include "runtime/data/csv_table.hpp"
 #include "runtime/data/memory.hpp"
 #include "runtime/data/preparation.hpp"
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -92,6 +94,21 @@ Result<void> check_csv(const proto::Csv& options, const CsvLoader& loader, const
   if (loader.classes() == 1) {
     return unusable("all of its samples are of one class");
   }
+  std::map<double, std::string> numbers;
+  for (const std::string& name :
+       options.values() ? std::vector<std::string>() : loader.class_names()) {
+    const auto number = csv_number(name, options);
+    if (!number) {
+      continue;
+    }
+    if (const auto [same, fresh] = numbers.emplace(*number, name); !fresh) {
+      return unusable(concat("its classes ",
+                             csv_shown(same->second),
+                             " and ",
+                             csv_shown(name),
+                             " are the same number; write it in one way"));
+    }
+  }
   return {};
 }
 
@@ -140,13 +157,20 @@ Result<void> check_csv_options(const proto::Csv& options) {
     return Error{ErrorKind::usage,
                  "data.csv.path is not set: name a CSV file by --set data.csv.path=FILE"};
   }
+  if (options.thousands().size() > 1 && options.thousands() != "blank") {
+    return Error{ErrorKind::usage,
+                 concat("data.csv.thousands is ",
+                        json_string(options.thousands()),
+                        "; right are one character and the word blank")};
+  }
   const std::string& separator = options.separator();
   const bool one = separator.size() == 1 && !std::isalnum(static_cast<unsigned char>(separator[0]));
-  if (separator != "tab" && (!one || separator.find_first_of("\"\n\r+-._") != separator.npos)) {
+  const bool word = separator.empty() || separator == "tab" || separator == "blank";
+  if (!word && (!one || separator.find_first_of("\"\n\r+-._") != separator.npos)) {
     return Error{ErrorKind::usage,
                  concat("data.csv.separator is ",
                         json_string(separator),
-                        "; right are the word tab and one character that no number has")};
+                        "; use tab, blank or a single character that is not part of a number")};
   }
   return {};
 }
@@ -186,7 +210,14 @@ Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
                   .train = part(*table, rows.train),
                   .test = part(apart ? *other : *table, rows.test)};
   data.sample = {static_cast<std::int64_t>(data.train.x.size() / rows.train.size())};
-  data.preparation = std::make_shared<const Preparation>(preparation_of(options, loader, scales));
+  auto preparation = preparation_of(options, loader, scales);
+  if (!prepared) {
+    tell_csv(options, loader, *table, preparation);
+    preparation.understood.push_back(split_told(rows, options.test_path()));
+  }
+  preparation.constant = options.values() ? constant_loss(data.train.values, data.test.values, 1)
+                                          : constant_accuracy(data.train.labels, data.test.labels);
+  data.preparation = std::make_shared<const Preparation>(std::move(preparation));
   return memory_dataset(std::move(data));
 }
 

@@ -4,6 +4,8 @@
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -15,23 +17,41 @@ using Fields = std::vector<std::string_view>;
 
 constexpr std::size_t kNamesSaid = 20;
 
+/// "0", "1", "2", ... or from 1 on, as pandas calls columns without names.
+bool counts(const Fields& first) {
+  const auto start = first.size() < 3 ? std::nullopt : csv_number(first[0]);
+  for (std::size_t i = 0; start && i < first.size(); ++i) {
+    if (csv_number(first[i]) != *start + static_cast<double>(i)) {
+      return false;
+    }
+  }
+  return start && (*start == 0 || *start == 1);
+}
+
 /// Whether the first line names the columns, where that is clear: names are no numbers, and of samples
 /// the same fields are numbers.
-std::optional<bool> detected_header(const Fields& first, const Fields& second) {
-  const auto is_number = [](std::string_view field) {
-    return csv_number(field).has_value();
+std::optional<bool> detected_header(const proto::Csv& options,
+                                    const Fields& first,
+                                    const Fields& second) {
+  const auto is_number = [&](std::string_view field) {
+    return csv_number(field, options).has_value();
   };
-  const auto any = [&](const Fields& fields) {
-    return std::any_of(fields.begin(), fields.end(), is_number);
-  };
-  if (!any(first)) {
-    return any(second) ? std::optional(true) : std::nullopt;
+  bool named = false;    // a word stands over a number
+  bool sampled = false;  // a number stands over something else
+  bool numbers = false;  // anywhere in the first line
+  const std::size_t behind = second.size() - std::min(first.size(), second.size());
+  for (std::size_t i = 0; i < first.size() && i + behind < second.size(); ++i) {
+    const std::string_view below = second[i + behind];
+    const bool number = is_number(first[i]);
+    named = named || (!number && is_number(below) && !csv_missing(first[i], options));
+    sampled = sampled || (number && !is_number(below) && !csv_missing(below, options));
+    numbers = numbers || number;
   }
-  const bool alike = first.size() == second.size() &&
-                     std::equal(first.begin(), first.end(), second.begin(), [&](auto a, auto b) {
-                       return is_number(a) == is_number(b);
-                     });
-  return alike ? std::optional(false) : std::nullopt;
+  if (named || sampled) {
+    return sampled ? std::nullopt : std::optional(true);
+  }
+  return numbers && !counts(first) && first.size() == second.size() ? std::optional(false)
+                                                                    : std::nullopt;
 }
 
 std::string names_said(const CsvColumns& columns) {
@@ -102,13 +122,51 @@ Result<bool> has_header(const proto::Csv& options, const Fields& first, const Fi
   if (options.header() != proto::Csv::detect) {
     return options.header() == proto::Csv::present;
   }
-  const auto header = detected_header(first, second);
+  const auto header = detected_header(options, first, second);
   if (!header) {
-    return Error{ErrorKind::data,
-                 "it cannot be told from its first two lines whether the first one names the "
-                 "columns: say so by data.csv.header=present or data.csv.header=absent"};
+    for (const std::string_view field : second) {
+      const auto setting =
+          csv_number_setting({field}, options, options.separator() == "," ? ',' : ';');
+      if (!setting.empty()) {
+        return Error{ErrorKind::data,
+                     concat(csv_shown(field),
+                            " in its second line is not a number as it is: ",
+                            setting.text())};
+      }
+    }
+    return Error{
+        ErrorKind::data,
+        "it cannot be told from its first two lines whether the first one names the "
+        "columns: say so by --set data.csv.header=present or --set data.csv.header=absent"};
   }
   return *header;
+}
+
+/// Without a unit before or behind it, and without the blanks beside that.
+std::string_view without_units(std::string_view field, const proto::Csv& options) {
+  const auto blanks = [](std::string_view text) {
+    text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+    return text.substr(0, text.find_last_not_of(' ') + 1);
+  };
+  for (const std::string& unit : options.units()) {
+    if (field.starts_with(unit)) {
+      field = blanks(field.substr(unit.size()));
+    } else if (field.ends_with(unit)) {
+      field = blanks(field.substr(0, field.size() - unit.size()));
+    }
+  }
+  return field;
+}
+
+/// Whether a separator of thousands stands before three digits each time.
+bool grouped_by(std::string_view field, char by) {
+  for (std::size_t at = field.find(by); at != field.npos; at = field.find(by, at + 1)) {
+    const std::size_t digits = field.substr(at + 1).find_first_not_of("0123456789");
+    if (at == 0 || field[0] == '0' || std::min(digits, field.size() - at - 1) != 3) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -122,13 +180,96 @@ std::optional<double> csv_number(std::string_view field) {
   return whole && fits ? std::optional(number) : std::nullopt;
 }
 
+std::optional<double> csv_number(std::string_view field, const proto::Csv& options) {
+  const std::string& thousands = options.thousands();
+  if (options.decimal() == proto::Csv::point && thousands.empty() && options.units().empty()) {
+    return csv_number(field);
+  }
+  std::string text(without_units(field, options));
+  if (!thousands.empty()) {
+    const char by = thousands == "blank" ? ' ' : thousands[0];
+    if (!grouped_by(text, by)) {
+      return std::nullopt;
+    }
+    std::erase(text, by);
+  }
+  if (options.decimal() == proto::Csv::comma) {
+    if (text.find('.') != text.npos) {
+      return std::nullopt;
+    }
+    std::replace(text.begin(), text.end(), ',', '.');
+  }
+  return csv_number(text);
+}
+
+std::string CsvNumberSetting::text() const {
+  return concat(digits.empty() ? "" : "--set " + digits,
+                digits.empty() || unit.empty() ? "" : " ",
+                unit.empty() ? "" : "--set data.csv.units=" + unit);
+}
+
+CsvNumberSetting csv_number_setting(const std::vector<std::string_view>& fields,
+                                    const proto::Csv& options,
+                                    char separator) {
+  const bool comma_first = separator != ',';
+  for (const char* unit : {"", "%", "$", "€", "£", "EUR", "USD"}) {
+    for (const std::string_view digits : {"",
+                                          comma_first ? "decimal=comma" : "thousands=,",
+                                          comma_first ? "thousands=," : "decimal=comma",
+                                          "thousands=blank",
+                                          "decimal=comma --set data.csv.thousands=."}) {
+      proto::Csv other = options;
+      if (*unit != '\0') {
+        other.add_units(unit);
+      }
+      if (digits.starts_with("decimal")) {
+        other.set_decimal(proto::Csv::comma);
+      }
+      if (const std::size_t by = digits.find("thousands="); by != digits.npos) {
+        other.set_thousands(std::string(digits.substr(by + 10)));
+      }
+      if (std::all_of(fields.begin(), fields.end(), [&](std::string_view field) {
+            return csv_number(field, other).has_value();
+          })) {
+        return {digits.empty() ? "" : concat("data.csv.", digits), unit};
+      }
+    }
+  }
+  return {};
+}
+
+bool csv_missing(std::string_view field, const proto::Csv& options) {
+  if (field.empty()) {
+    return true;
+  }
+  const auto same = [&](std::string_view word) {
+    return std::equal(field.begin(), field.end(), word.begin(), word.end(), [](char a, char b) {
+      return std::tolower(static_cast<unsigned char>(a)) ==
+             std::tolower(static_cast<unsigned char>(b));
+    });
+  };
+  const auto& own = options.missing_words();
+  constexpr std::array<std::string_view, 7> kWords{"NA", "N/A", "#N/A", "NaN", "null", "None", "?"};
+  return own.empty() ? std::any_of(kWords.begin(), kWords.end(), same)
+                     : std::find(own.begin(), own.end(), field) != own.end();
+}
+
 std::string csv_shown(std::string_view field) {
   constexpr std::size_t kShown = 40;
   return json_string(field.substr(0, kShown)) + (field.size() > kShown ? "..." : "");
 }
 
 std::string CsvColumns::called(std::size_t column) const {
-  return header ? "column " + csv_shown(names[column]) : concat("column ", column + 1);
+  return header && !names[column].empty() ? "column " + csv_shown(names[column])
+                                          : concat("column ", column + 1);
+}
+
+std::string CsvColumns::key(std::size_t column) const {
+  const bool plain =
+      header && !names[column].empty() &&
+      std::count(names.begin(), names.end(), names[column]) == 1 &&
+      names[column].find_first_of(" ,[]\"'$();&|<>*?#~=%{}\\!`\t") == std::string::npos;
+  return plain ? names[column] : std::to_string(column + 1);
 }
 
 Result<CsvColumns> csv_columns(const proto::Csv& options,
@@ -137,20 +278,32 @@ Result<CsvColumns> csv_columns(const proto::Csv& options,
   if (first.size() < 2) {
     return Error{ErrorKind::data,
                  concat("its first line is one field, where a target and a column beside it are "
-                        "needed; data.csv.separator is ",
-                        json_string(options.separator()))};
+                        "needed; data.csv.separator says what stands between two fields")};
   }
   const auto header = has_header(options, first, second);
   if (!header) {
     return header.error();
   }
   CsvColumns columns{.header = *header, .names = {}, .uses = {}};
-  columns.uses.assign(first.size(), ColumnUse::number);
   if (*header) {
     columns.names.assign(first.begin(), first.end());
+    columns.row_names = second.size() == first.size() + 1 && !second.back().empty();
+    if (columns.row_names) {
+      columns.names.insert(columns.names.begin(), "");
+    }
+  }
+  columns.uses.assign(first.size() + (columns.row_names ? 1 : 0), ColumnUse::number);
+  const bool separator_last =
+      *header && first.back().empty() && !second.empty() && second.back().empty();
+  if (separator_last && columns.uses.size() > 2) {
+    columns.uses.back() = ColumnUse::left_out;
+  }
+  if (columns.row_names) {
+    columns.uses.front() = ColumnUse::left_out;
   }
   if (options.target().empty()) {
-    columns.uses.back() = ColumnUse::target;
+    columns.uses[columns.uses.size() - (columns.uses.back() == ColumnUse::left_out ? 2 : 1)] =
+        ColumnUse::target;
   } else if (auto set = set_use(columns, "target", options.target(), ColumnUse::target); !set) {
     return set.error();
   }
@@ -160,6 +313,9 @@ Result<CsvColumns> csv_columns(const proto::Csv& options,
     }
   }
   for (const std::string& asked : options.categories()) {
+    if (asked == "auto") {
+      continue;
+    }
     if (auto set = set_use(columns, "categories", asked, ColumnUse::words); !set) {
       return set.error();
     }

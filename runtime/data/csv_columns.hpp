@@ -19,6 +19,28 @@ namespace troupe {
 /// The number that is the whole of a field, where there is one that is finite as float32.
 std::optional<double> csv_number(std::string_view field);
 
+/// The same, written as the options say: with a decimal comma, groups of thousands, units.
+std::optional<double> csv_number(std::string_view field, const proto::Csv& options);
+
+/// What makes numbers of fields that are none: a key with its value, and a unit.
+struct CsvNumberSetting {
+  std::string digits{};  // such as data.csv.decimal=comma
+  std::string unit{};
+
+  bool empty() const { return digits.empty() && unit.empty(); }
+
+  /// "--set ..."
+  std::string text() const;
+};
+
+/// The setting by which all of the fields would be numbers; empty where there is none, or none is needed.
+CsvNumberSetting csv_number_setting(const std::vector<std::string_view>& fields,
+                                    const proto::Csv& options,
+                                    char separator);
+
+/// Whether the field is empty or a word for what is not known.
+bool csv_missing(std::string_view field, const proto::Csv& options);
+
 /// A field in quotes, the first 40 bytes of it where it is longer.
 std::string csv_shown(std::string_view field);
 
@@ -28,14 +50,19 @@ struct CsvColumns {
   bool header = false;             // the first line names them
   std::vector<std::string> names;  // (columns), or none
   std::vector<ColumnUse> uses;     // (columns)
+  bool row_names = false;          // the first line has no field for the first column
 
   /// 'column "age"', or "column 3" where they have no names.
   std::string called(std::size_t column) const;
+
+  /// What an option calls it: its name where that is the only one of its kind, else its number.
+  std::string key(std::size_t column) const;
 };
 
-/// From the first line of a file and its second one (no fields where there is none). Error (data)
-/// where it cannot be told whether the first line is a header; (usage) where an option names a column
-/// that there is not, or one for two things.
+/// From the first line of a file and its second one (no fields where there is none). A first column of which only the
+/// header says nothing, as R writes names of rows, is left out, and so is a last one that is nothing but a separator.
+/// Error (data) where it cannot be told whether the first line is a header; (usage) where an option names a column
+/// that there is not, or one for two things. `categories=auto` is left for the caller.
 Result<CsvColumns> csv_columns(const proto::Csv& options,
                                const std::vector<std::string_view>& first,
                                const std::vector<std::string_view>& second);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -52,12 +53,16 @@ class WordNumbers {
 
 /// The samples of a file; of words, their numbers.
 struct CsvTable {
-  std::vector<double> cells;        // (rows, used columns)
+  // (rows, used columns); a number that is missing is NaN until it is filled in
+  std::vector<double> cells;
   std::vector<double> targets;      // (rows)
   std::vector<std::int64_t> lines;  // (rows), of the file
 
   std::int64_t rows() const { return static_cast<std::int64_t>(targets.size()); }
 };
+
+/// What a field is written as that is missing in a column of words.
+inline constexpr std::string_view kMissingWord = "(missing)";
 
 /// Reads the file of training samples, and then that of test samples, which has the same columns.
 class CsvLoader {
@@ -85,7 +90,17 @@ class CsvLoader {
   /// By label; empty where numbers are to be predicted.
   std::vector<std::string> class_names() const;
 
-  /// Of each used column; empty for one of numbers.
+  const CsvColumns& columns() const { return columns_; }
+
+  /// Rows that were left out, and numbers that were filled in, because something is missing.
+  std::int64_t dropped() const { return dropped_; }
+
+  std::int64_t filled() const { return filled_; }
+
+  char separator() const { return separator_; }
+
+  /// Of each used column; empty for one of numbers. With data.csv.missing=token the marks of columns of numbers are behind
+  /// all others, here as in cells.
   std::vector<std::vector<std::string>> column_words() const;
 
   /// Names of the used columns, as UTF-8; empty where the file names none.
@@ -100,13 +115,26 @@ class CsvLoader {
   Result<void> learn_columns(std::string_view text);
   Result<void> check_header(const CsvRow& row) const;
   Result<void> add_row(const CsvRow& row, CsvTable& table);
-  Result<double> cell(const CsvRow& row, std::size_t column);
-  Result<double> word(const CsvRow& row, std::size_t column, std::size_t words_max);
+  Result<std::optional<double>> cell(const CsvRow& row, std::size_t column);
+  Result<double> word(const CsvRow& row,
+                      std::size_t column,
+                      std::string_view field,
+                      std::size_t words_max);
+  Result<void> check_text(std::string_view text, const std::string& path);
+  Error explained(Error error, std::string_view text) const;
+  std::size_t marks() const;
+  void fill(CsvTable& table);
+
+  bool is_used(std::size_t column) const {
+    return columns_.uses[column] == ColumnUse::number || columns_.uses[column] == ColumnUse::words;
+  }
+
+  CsvReader reader(std::string_view text) const;
+
   Error wrong(const CsvRow& row, std::size_t column, const std::string& what) const;
-  Result<void> take_words(const Preparation& prepared);
+  Result<void> take_words(const Preparation& prepared, bool found);
   void learn_words(CsvTable& table);
   void sort_words(CsvTable& table);
-  char separator() const;
 
   const proto::Csv& options_;
   const Preparation* prepared_;
@@ -114,6 +142,11 @@ class CsvLoader {
   std::vector<WordNumbers> words_;  // (columns)
   std::vector<std::size_t> widths_;
   std::size_t target_ = 0;
+  char separator_ = '\0';  // 0 until a text has been seen
+  std::vector<std::pair<double, double>>
+      sums_;  // (columns): of training samples' numbers, and how many
+  std::int64_t dropped_ = 0;
+  std::int64_t filled_ = 0;
   bool learnt_ = false;  // the words are known: others are refused
 };
 

@@ -1,5 +1,7 @@
 #include "runtime/data/image.hpp"
 
+#include "runtime/data/foreign.hpp"
+
 #include <algorithm>
 #include <array>
 
@@ -22,8 +24,11 @@ Result<Image> decode_image(std::span<const std::uint8_t> file, std::size_t pixel
   if (begins_with(file, kJpegBegins)) {
     return decode_jpeg(file, pixels_max);
   }
+  const std::string form = foreign_form(file, "IMAGE", Wanted::image);
   return Error{ErrorKind::data,
-               file.empty() ? "it is empty" : "it begins neither as a PNG nor as a JPEG image"};
+               file.empty()   ? "it is empty"
+               : form.empty() ? "it begins neither as a PNG nor as a JPEG image"
+                              : "it is no PNG or JPEG image: " + form};
 }
 
 Image grey_image(const Image& colour) {

@@ -223,6 +223,7 @@ struct ListedImages {
   Files train;
   Files test;
   std::vector<std::string> classes;
+  ClassFolderRoots roots;
 };
 
 Error too_few(const std::filesystem::path& path, std::size_t classes, std::size_t images) {
@@ -253,11 +254,12 @@ Result<ListedImages> list_images(const proto::Folder& options,
     if (!test) {
       return test.error();
     }
-    return ListedImages{std::move(train->files), std::move(test->files), std::move(train->classes)};
+    return ListedImages{
+        std::move(train->files), std::move(test->files), std::move(train->classes), roots};
   }
   const auto images = static_cast<std::int64_t>(train->files.size());
   const HeldOut rows = hold_out(images, options.test_share(), seed);
-  ListedImages listed{{}, {}, std::move(train->classes)};
+  ListedImages listed{{}, {}, std::move(train->classes), roots};
   for (const std::int64_t row : rows.train) {
     listed.train.push_back(train->files[static_cast<std::size_t>(row)]);
   }
@@ -299,6 +301,35 @@ Result<void> check_prepared(const ImageForm& form, const Preparation& prepared) 
   return {};
 }
 
+std::vector<std::int32_t> labels_of(const Files& files) {
+  std::vector<std::int32_t> labels;
+  for (const ClassFile& file : files) {
+    labels.push_back(file.label);
+  }
+  return labels;
+}
+
+/// What was understood of the folder, and what looks wrong in it.
+void tell_images(const ClassFolderRoots& roots,
+                 const Files& train,
+                 const Files& test,
+                 Preparation& to) {
+  to.understood.push_back(
+      concat(train.size() + test.size(),
+             " images of ",
+             to.classes.size(),
+             " classes: ",
+             train.size(),
+             " for training and ",
+             test.size(),
+             " for tests, ",
+             roots.test.empty() ? "drawn by seed" : "of " + roots.test.string()));
+  for (const std::string& name : roots.unused) {
+    to.doubts.push_back(concat("the folder ", name, " is not used"));
+  }
+  to.constant = constant_accuracy(labels_of(train), labels_of(test));
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Dataset>> open_image_folder(const proto::Folder& options,
@@ -333,6 +364,7 @@ Result<std::shared_ptr<const Dataset>> open_image_folder(const proto::Folder& op
   Preparation preparation{
       .classes = std::move(listed->classes),
       .x = prepared ? prepared->x : own_scales(options, form, sums, train.files.size())};
+  tell_images(listed->roots, train.files, test.files, preparation);
   return std::shared_ptr<const Dataset>(std::make_shared<ImageFolder>(
       form, threads, std::move(train), std::move(test), std::move(preparation)));
 }

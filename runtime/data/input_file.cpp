@@ -1,9 +1,14 @@
 #include "runtime/data/input_file.hpp"
 
+#include <archive.h>
+#include <archive_entry.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <fstream>
+#include <string_view>
 #include <system_error>
 
 namespace troupe {
@@ -12,6 +17,28 @@ namespace {
 constexpr std::size_t kReadBytes = std::size_t{1} << 16;    // asked for before they are there
 constexpr std::size_t kInflation = 100;                     // times its size
 constexpr std::size_t kInflatedMin = std::size_t{1} << 26;  // bytes that may come of any file
+
+/// What to open that zlib does not: bzip2's, xz's and zstd's; null where it is none of these.
+struct ::archive* open_packed(const std::string& path) {
+  std::array<char, 4> head{};
+  std::ifstream(path, std::ios::binary).read(head.data(), head.size());
+  const std::string_view begin(head.data(), head.size());
+  if (!begin.starts_with("BZh") &&
+      begin !=
+          "\xfd"
+          "7zX" &&
+      begin != "\x28\xb5\x2f\xfd") {
+    return nullptr;
+  }
+  struct ::archive* const packed = archive_read_new();
+  archive_read_support_filter_all(packed);
+  archive_read_support_format_raw(packed);
+  struct ::archive_entry* entry = nullptr;
+  if (archive_read_open_filename(packed, path.c_str(), kReadBytes) == ARCHIVE_OK) {
+    archive_read_next_header(packed, &entry);  // what is wrong is told by the first read
+  }
+  return packed;
+}
 
 }  // namespace
 
@@ -33,16 +60,20 @@ InputFile::InputFile(const std::filesystem::path& path) : path_(path.string()) {
   }
   const std::uintmax_t size = std::filesystem::file_size(path, code);
   bytes_max_ = std::max(kInflatedMin, code ? 0 : kInflation * static_cast<std::size_t>(size));
+  errno = 0;
   file_ = gzopen(path.c_str(), "rb");
   if (file_ == nullptr) {
     refusal_ = cannot_be_opened(path, errno);
+    return;
   }
+  packed_ = open_packed(path_);
 }
 
 InputFile::~InputFile() {
   if (file_ != nullptr) {
     gzclose(static_cast<gzFile>(file_));
   }
+  archive_read_free(static_cast<struct ::archive*>(packed_));
 }
 
 bool InputFile::read(std::size_t count, Bytes& out) {
@@ -54,12 +85,22 @@ bool InputFile::read(std::size_t count, Bytes& out) {
     const std::size_t before = out.size();
     out.resize(before + chunk);
     const int got =
-        gzread(static_cast<gzFile>(file_), out.data() + before, static_cast<unsigned>(chunk));
+        packed_ != nullptr
+            ? static_cast<int>(archive_read_data(
+                  static_cast<struct ::archive*>(packed_), out.data() + before, chunk))
+            : gzread(static_cast<gzFile>(file_), out.data() + before, static_cast<unsigned>(chunk));
     out.resize(before + static_cast<std::size_t>(std::max(got, 0)));
     bytes_read_ += static_cast<std::size_t>(std::max(got, 0));
     if (bytes_read_ > bytes_max_) {
       refusal_ = concat("it inflates to more than ", kInflation, " times its size");
       return false;
+    }
+    if (packed_ != nullptr && got > 0) {
+      count -= static_cast<std::size_t>(got);  // it hands out less at a time
+      continue;
+    }
+    if (packed_ != nullptr) {
+      return got == 0;
     }
     if (got < static_cast<int>(chunk)) {
       // Of a .gz that is cut short gzread hands over what there is, and keeps the error.
@@ -75,6 +116,10 @@ bool InputFile::read(std::size_t count, Bytes& out) {
 std::string InputFile::error() const {
   if (!refusal_.empty()) {
     return refusal_;
+  }
+  if (packed_ != nullptr) {
+    const char* const words = archive_error_string(static_cast<struct ::archive*>(packed_));
+    return concat("its compressed data is damaged or cut short: ", words ? words : "");
   }
   int code = Z_OK;
   std::string text = gzerror(static_cast<gzFile>(file_), &code);

@@ -17,7 +17,7 @@ using Bytes = std::vector<std::uint8_t>;
 /// relative path begins is said where nothing is there.
 std::string cannot_be_opened(const std::filesystem::path& path, int number);
 
-/// A file as a stream of bytes, inflated where it is gzip's (whatever its name says), to at most a
+/// A file as a stream of bytes, inflated where it is gzip's, bzip2's, xz's or zstd's (whatever its name says), to at most a
 /// hundred times its size (or 64 MiB where that is more): nothing of use shrinks so far. Pipes and
 /// devices are not opened.
 class InputFile {
@@ -35,8 +35,9 @@ class InputFile {
 
  private:
   std::string path_;
-  void* file_ = nullptr;  // zlib's gzFile; null where it could not be opened
-  std::string refusal_;   // why it was not opened, or is not read on; else empty
+  void* file_ = nullptr;    // zlib's gzFile; null where it could not be opened
+  void* packed_ = nullptr;  // libarchive's reader of what zlib does not know; else null
+  std::string refusal_;     // why it was not opened, or is not read on; else empty
   std::size_t bytes_max_ = 0;
   std::size_t bytes_read_ = 0;
 };

@@ -226,6 +226,9 @@ Result<NumberArray> parse_npy(std::span<const std::byte> file, std::shared_ptr<c
     return npy_error(
         "its elements are stored by columns (fortran_order); write numpy.ascontiguousarray of it");
   }
+  if (std::find(header->shape.begin(), header->shape.end(), 0) != header->shape.end()) {
+    return npy_error("its shape is " + extents_text(header->shape) + ": it has no samples");
+  }
   const auto data = file.subspan(found->second);
   const auto size = counted_bytes(header->shape, number_width(*type));
   if (size != data.size()) {

@@ -1,9 +1,11 @@
 #include "runtime/data/preparation.hpp"
 
 #include "kernels/random.hpp"
+#include "kernels/result.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -82,6 +84,47 @@ std::vector<ColumnScale> ColumnMoments::scales() const {
     scales.push_back({c.mean, c.squares > 0 ? std::sqrt(c.count / c.squares) : 1});
   }
   return scales;
+}
+
+std::string split_told(const HeldOut& rows, const std::string& test_path) {
+  return concat(rows.train.size(),
+                " samples for training and ",
+                rows.test.size(),
+                " for tests, ",
+                test_path.empty() ? "drawn by seed" : "of " + test_path);
+}
+
+double constant_accuracy(const std::vector<std::int32_t>& train,
+                         const std::vector<std::int32_t>& test) {
+  std::map<std::int32_t, std::int64_t> counts;
+  for (const std::int32_t label : train) {
+    ++counts[label];
+  }
+  const auto most =
+      std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+        return a.second < b.second;
+      });
+  return most == counts.end() || test.empty()
+             ? 0
+             : static_cast<double>(std::count(test.begin(), test.end(), most->first)) /
+                   static_cast<double>(test.size());
+}
+
+double constant_loss(const std::vector<float>& train,
+                     const std::vector<float>& test,
+                     std::size_t values) {
+  double sum = 0;
+  for (std::size_t v = 0; v < values; ++v) {
+    double mean = 0;
+    for (std::size_t i = v; i < train.size(); i += values) {
+      mean += train[i] / (static_cast<double>(train.size()) / static_cast<double>(values));
+    }
+    for (std::size_t i = v; i < test.size(); i += values) {
+      sum += (test[i] - mean) * (test[i] - mean);
+    }
+  }
+  return test.empty() ? 0
+                      : sum / 2 * static_cast<double>(values) / static_cast<double>(test.size());
 }
 
 }  // namespace troupe

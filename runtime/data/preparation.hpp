@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,7 +40,24 @@ struct Preparation {
   // By column: of CSV's columns of words, else empty
   std::vector<std::vector<std::string>> words{};
   std::vector<std::string> columns{};  // names of a table's; empty: its first line names none
+
+  // What is told of the files once they are open, and not kept with weights
+  std::vector<std::string> understood{};  // a sentence each
+  std::vector<std::string> doubts{};      // what looks wrong, each with what to set
+  // Of test samples, what one answer for all comes to: see below
+  std::optional<double> constant{};
 };
+
+/// "90 samples for training and 10 for tests, drawn by seed" or "..., of FILE".
+std::string split_told(const HeldOut& rows, const std::string& test_path);
+
+/// Preparation::constant of labels: the share of `test` that has the class of which `train` has most; of `values` numbers a
+/// target: the mean, over samples, of half the squares of what is left of `test` when the mean of `train` is taken away.
+double constant_accuracy(const std::vector<std::int32_t>& train,
+                         const std::vector<std::int32_t>& test);
+double constant_loss(const std::vector<float>& train,
+                     const std::vector<float>& test,
+                     std::size_t values);
 
 /// `name` where it is UTF-8; else with each byte from 0x80 on as the character of Latin-1 that it is.
 std::string utf8_name(std::string_view name);

@@ -27,6 +27,12 @@ class TokenFile {
 
   std::int64_t size() const { return size_; }
 
+  /// Whether it is llm.c's, whose header says how wide tokens are.
+  bool has_header() const { return begin_ > 0; }
+
+  /// Bytes of the file from `at` on. Error (data) where there are not so many.
+  Result<void> read_bytes(std::size_t at, std::span<std::byte> to) const;
+
   /// Tokens `first`, first + 1, ... below size(). Safe from several threads at once. Error (data) where
   /// one is none of the vocabulary, or the file cannot be read, or not so far any more.
   Result<void> read(std::int64_t first, std::span<std::int32_t> to) const;
@@ -36,7 +42,6 @@ class TokenFile {
       : path_(std::move(path)), file_(file), width_(width), vocabulary_(vocabulary) {}
 
   Result<void> learn_size();
-  Result<void> read_bytes(std::size_t at, std::span<std::byte> to) const;
   Error unusable(const std::string& what) const;
 
   std::string path_;

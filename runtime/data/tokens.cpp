@@ -1,6 +1,7 @@
 #include "runtime/data/tokens.hpp"
 
 #include "experiment/data.pb.h"
+#include "runtime/data/foreign.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/token_file.hpp"
 #include "runtime/data/token_windows.hpp"
@@ -77,11 +78,57 @@ class TokenData final : public Dataset {
   std::int64_t test_size_;
 };
 
+constexpr std::int64_t kLookedAtFirst = 4096;  // tokens by which a file of another kind is known
+
+/// What the first tokens of a file without a header have to be something else by; "" where they are tokens.
+std::string looks_wrong(const TokenFile& file, const proto::Tokens& options) {
+  if (std::string form = foreign_form(file.path(), Wanted::tokens); !form.empty()) {
+    return form;
+  }
+  if (file.has_header()) {
+    return "";
+  }
+  std::vector<std::byte> bytes(static_cast<std::size_t>(std::min(file.size(), kLookedAtFirst)) *
+                               (options.type() == proto::Tokens::uint16 ? 2 : 4));
+  if (!file.read_bytes(0, bytes)) {
+    return "";  // told by whoever reads it next
+  }
+  const auto count = [&](const auto& holds) {
+    std::size_t found = 0;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      found += holds(i, std::to_integer<unsigned>(bytes[i])) ? 1 : 0;
+    }
+    return found;
+  };
+  if (bytes.size() >= 64 && count([](std::size_t, unsigned byte) {
+                              return (byte >= 0x20 && byte != 0x7f) || byte == '\n' ||
+                                     byte == '\r' || byte == '\t';
+                            }) == bytes.size()) {
+    return concat("it is text, not tokens: `troupe data tokenize ",
+                  file.path(),
+                  " OUT.bin` makes tokens of it, or --set data.text.path=",
+                  file.path(),
+                  " reads it as it is");
+  }
+  if (options.type() == proto::Tokens::uint16 && bytes.size() >= 64 &&
+      count([](std::size_t i, unsigned byte) { return i % 4 >= 2 && byte == 0; }) ==
+          bytes.size() / 2 &&
+      count([](std::size_t i, unsigned byte) { return i % 4 < 2 && byte != 0; }) > 0) {
+    return "every second token of two bytes is 0, as in a file of tokens of four bytes: --set "
+           "data.tokens.type=uint32 (one of eight bytes has to be written anew, by numpy's "
+           "astype(\"uint32\"))";
+  }
+  return "";
+}
+
 Result<TokenFilePointer> open_checked(const std::string& path, const proto::Tokens& options) {
   const std::size_t width = options.type() == proto::Tokens::uint16 ? 2 : 4;
   auto file = TokenFile::open(path, width, options.vocabulary());
   if (!file) {
     return file;
+  }
+  if (const std::string what = looks_wrong(**file, options); !what.empty()) {
+    return Error{ErrorKind::data, concat(path, " is not usable: ", what)};
   }
   std::vector<std::int32_t> first(
       static_cast<std::size_t>(std::min((*file)->size(), kCheckedFirst)));

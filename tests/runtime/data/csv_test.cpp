@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -99,7 +100,10 @@ TEST_CASE("lines fall into fields", "[runtime][data]") {
   CHECK(rows_of("\"\",,\n") == Rows{{"", "", ""}});
   CHECK(rows_of("a\tb c\t\n", '\t') == Rows{{"a", "b c", ""}});
   CHECK(rows_of("\n \n") == Rows{});
-  CHECK(wrong_line("a\n\"b,c\nd\"\n") == "line 2: a quote is opened and not closed on that line");
+  CHECK(rows_of("a,\"b\nc\"\n1,2\n") == Rows{{"a", "b\nc"}, {"1", "2"}});
+  CHECK(rows_of("a,b\r1,2\r3,4") == Rows{{"a", "b"}, {"1", "2"}, {"3", "4"}});
+  CHECK(rows_of("  a \t b\n1   2  \n", ' ') == Rows{{"a", "b"}, {"1", "2"}});
+  CHECK(wrong_line("a\n\"b,c\nd\"\n\"e\n") == "line 4: a quote is opened and never closed");
   CHECK(wrong_line("a\n\n\"b\"c\n") ==
         "line 3: there is more between a closing quote and the next separator");
   CHECK(wrong_line(std::string(200'000, ',')) == "line 1: it has more than 100000 fields");
@@ -227,7 +231,7 @@ TEST_CASE("whether there is a header shows in two lines, or is asked for", "[run
   CHECK(samples("0,1\n1,x\n2,y\n", {"header=present"}) == 2);
   const std::string unclear =
       "table.csv is not usable: it cannot be told from its first two lines whether the first one "
-      "names the columns: say so by data.csv.header=present or data.csv.header=absent";
+      "names the columns: say so by --set data.csv.header=present or --set data.csv.header=absent";
   CHECK(Table("0,1\n1,x\n2,y\n").refusal() == unclear);
   CHECK(Table("a,b\nc,d\n").refusal() == unclear);
 }
@@ -237,27 +241,35 @@ TEST_CASE("what is wrong with a table is said with its line and column", "[runti
     return Table(text, assignments).refusal();
   };
   CHECK(refusal("a,b\n1,x\n,y\n") ==
-        "table.csv is not usable: line 3, column \"a\": the field is empty; complete it, or take "
-        "the row or the column out");
+        "table.csv is not usable: line 3, column \"a\": the field is empty; data.csv.missing "
+        "says what becomes of that; as it is, the table can be read with --set "
+        "data.csv.missing=mean");
   CHECK(refusal("1,x\n2,y\nNA,y\n") ==
-        "table.csv is not usable: line 3, column 1: \"NA\" is no number (or none of float32); a "
-        "column of words has to be named in data.csv.categories or data.csv.leave_out");
-  CHECK(refusal("1,x\n1e99,y\n") ==
-        "table.csv is not usable: it cannot be told from its first two lines whether the first one "
-        "names the columns: say so by data.csv.header=present or data.csv.header=absent");
-  CHECK_THAT(refusal("1,x\n2,y\n1e99,y\n"), says("line 3, column 1: \"1e99\" is no number"));
-  CHECK_THAT(refusal("1,x\n2,y\nnan,y\n"), says("line 3, column 1: \"nan\" is no number"));
+        "table.csv is not usable: line 3, column 1: \"NA\" stands for what is not known; "
+        "data.csv.missing says what becomes of that; as it is, the table can be read with --set "
+        "data.csv.missing=mean");
+  CHECK(
+      refusal("1,x\n1e99,y\n") ==
+      "table.csv is not usable: it cannot be told from its first two lines whether the first one "
+      "names the columns: say so by --set data.csv.header=present or --set data.csv.header=absent");
+  CHECK_THAT(refusal("1,x\n2,y\n1e99,y\n"),
+             says("line 3, column 1: \"1e99\" is not a number that float32 can hold"));
+  CHECK_THAT(refusal("1,x\n2,y\nnan,y\n"),
+             says("line 3, column 1: \"nan\" stands for what is not known"));
   CHECK(refusal("a,b\n1,x\n2,y,z\n") ==
         "table.csv is not usable: line 3: it has 3 fields; right are 2");
   CHECK(refusal("1,2.5\n2,3.5\n") ==
         "table.csv is not usable: line 1, column 2: \"2.5\" is no class: right are whole numbers "
-        "and words, or data.csv.values=true, which predicts numbers");
-  CHECK(refusal("1,2\n2,x\n", {"values=true", "header=absent"}) ==
-        "table.csv is not usable: line 2, column 2: \"x\" is no number (or none of float32)");
+        "and words, or data.csv.values=true, which predicts numbers; as it is, the table can be "
+        "read with --set data.csv.values=true");
+  CHECK(
+      refusal("1,2\n2,x\n", {"values=true", "header=absent"}) ==
+      "table.csv is not usable: line 2, column 2: \"x\" is not a number that float32 can hold; as "
+      "it is, the table can be read with --set data.csv.values=false");
   CHECK(refusal("1,x\n2,x\n") == "table.csv is not usable: all of its samples are of one class");
-  CHECK(refusal("1;x\n2;y\n") ==
+  CHECK(refusal("x\ny\n") ==
         "table.csv is not usable: its first line is one field, where a target and a column beside "
-        "it are needed; data.csv.separator is \",\"");
+        "it are needed; data.csv.separator says what stands between two fields");
   CHECK(refusal("a,b\n1,x\n", {"leave_out=[a]", "header=present"}) ==
         "table.csv is not usable: it holds no sample, or no column beside the target");
   CHECK(refusal("\n\n") == "table.csv is not usable: it holds no line");
@@ -265,7 +277,8 @@ TEST_CASE("what is wrong with a table is said with its line and column", "[runti
       refusal("1,x\n", {"header=absent"}) ==
       "table.csv is not usable: it holds one sample, and the test samples are drawn from it, too");
   CHECK(refusal("1,x\n2,y\n", {"test_path=missing.csv"}) ==
-        "missing.csv is not usable: it cannot be opened: No such file or directory");
+        "missing.csv is not usable: it cannot be opened: No such file or directory, as seen from " +
+            std::filesystem::current_path().string());
 }
 
 TEST_CASE("options that do not fit a table are refused", "[runtime][data]") {
@@ -281,9 +294,9 @@ TEST_CASE("options that do not fit a table are refused", "[runtime][data]") {
         "data.csv.categories: column \"species\" is the target");
   CHECK(refusal({"leave_out=[colour]", "categories=[3]"}) ==
         "data.csv.categories: column \"colour\" has another use already");
-  CHECK(
-      refusal({"separator=ab"}) ==
-      "data.csv.separator is \"ab\"; right are the word tab and one character that no number has");
+  CHECK(refusal({"separator=ab"}) ==
+        "data.csv.separator is \"ab\"; use tab, blank or a single character that is not part of a "
+        "number");
   CHECK_THAT(refusal({"separator=."}), says("data.csv.separator is \".\""));
   proto::Csv unset;
   CHECK(open_csv(unset, 1).error().message ==
@@ -318,6 +331,114 @@ TEST_CASE("a table shown to weights has the columns that they were trained on", 
   Preparation nameless = prepared;
   nameless.columns.clear();  // of a file without a header, or of an older program
   CHECK(Table("width,length,colour,species\n" + rows, flowers).refusal(&nameless) == "");
+}
+
+TEST_CASE("the separator is found by looking", "[runtime][data]") {
+  for (const std::string separator : {",", ";", "\t", "|", "   "}) {
+    std::string text = "a,b,c\n1,2,x\n3,4,y\n5,6,x\n";
+    for (std::size_t at; (at = text.find(',')) != text.npos;) {
+      text.replace(at, 1, separator == "," ? "\x01" : separator);
+    }
+    std::replace(text.begin(), text.end(), '\x01', ',');
+    const auto data = Table(text).open();
+    REQUIRE(data);
+    CHECK((*data)->sample_shape() == Shape{2});
+    CHECK((*data)->classes() == 2);
+  }
+}
+
+TEST_CASE("all columns that need a setting are named at once", "[runtime][data]") {
+  std::string text = "id,sex,age,fare,class\n";
+  for (int i = 0; i < 40; ++i) {
+    text += concat("n",
+                   i,
+                   i % 2 == 0 ? ",male," : ",female,",
+                   i == 7 ? "" : "30",
+                   ",\"1,",
+                   100 + i,
+                   "\",",
+                   i % 3,
+                   "\n");
+  }
+  const std::string refusal = Table(text).refusal();
+  CHECK_THAT(refusal,
+             says("--set data.csv.categories=[sex] --set data.csv.leave_out=[id] --set "
+                  "data.csv.missing=mean --set data.csv.thousands=,"));
+  const Table table(
+      text,
+      {"categories=[sex]", "leave_out=[id]", "missing=mean", "thousands=,", "normalize=false"});
+  const auto data = table.open();
+  REQUIRE(data);
+  CHECK((*data)->sample_shape() == Shape{4});
+  const Gathered all = everything(**data);
+  CHECK(std::count(all.x.begin(), all.x.end(), 30.0f) == 40);
+  const auto found = Table(text, {"categories=auto", "missing=mean", "thousands=,"}).open();
+  REQUIRE(found);
+  CHECK((*found)->sample_shape() == Shape{44});
+}
+
+TEST_CASE("what is missing is dropped, filled in or marked", "[runtime][data]") {
+  const std::string text = "a,b,y\n1,p,0\nNA,q,1\n3,?,0\n5,p,\n7,q,1\n";
+  const auto x_of = [&](const char* missing) {
+    const auto data =
+        Table(text,
+              {"categories=[b]", concat("missing=", missing), "normalize=false", "test_share=0.01"})
+            .open();
+    REQUIRE(data);
+    return std::pair((*data)->size(Split::train) + (*data)->size(Split::test),
+                     (*data)->sample_shape());
+  };
+  CHECK(x_of("drop") == std::pair(std::int64_t{2}, Shape{3}));
+  CHECK(x_of("mean") == std::pair(std::int64_t{4}, Shape{4}));
+  CHECK(x_of("token") == std::pair(std::int64_t{4}, Shape{5}));
+  CHECK_THAT(Table("x,y\n1,0\n2,1\n3,NaN\n").refusal(),
+             says("line 4, column \"y\": \"NaN\" stands for what is not known"));
+}
+
+TEST_CASE("numbers are written as the settings say", "[runtime][data]") {
+  CHECK_THAT(Table("a;y\n0,12;u\n0,5;v\n").refusal(), says("--set data.csv.decimal=comma"));
+  const auto numbers = [](const char* text, const std::vector<std::string>& assignments) {
+    std::vector<std::string> all{"normalize=false", "test_share=0.01"};
+    all.insert(all.end(), assignments.begin(), assignments.end());
+    const auto data = Table(text, all).open();
+    REQUIRE(data);
+    std::vector<float> x = everything(**data).x;
+    std::sort(x.begin(), x.end());
+    return x;
+  };
+  CHECK(numbers("a;y\n0,25;u\n-1,5;v\n", {"decimal=comma"}) == std::vector<float>{-1.5f, 0.25f});
+  CHECK(numbers("a,y\n\"1,234\",u\n12,v\n", {"thousands=,"}) == std::vector<float>{12, 1234});
+  CHECK(numbers("a,y\n$5,u\n7 %,v\n", {"units=[$,%]"}) == std::vector<float>{5, 7});
+  CHECK_THAT(Table("a,y\n\"12,34\",u\n1,v\n", {"thousands=,"}).refusal(), says("\"12,34\""));
+}
+
+TEST_CASE("what no table means is refused", "[runtime][data]") {
+  CHECK_THAT(Table("0,1,2\n0.5,1,1\n2.5,1,0\n").refusal(), says("data.csv.header=present"));
+  CHECK_THAT(Table("x,y\n1,0\n2,0.0\n3,1\n").refusal(),
+             says("0\" and \"0.0\" are the same number"));
+  CHECK_THAT(Table(std::string("x,y\n1,0\n2,\0\n", 12)).refusal(), says("line 3 has a byte of 0"));
+  CHECK_THAT(Table(std::string("\xff\xfex\0,\0y\0", 8)).refusal(), says("it is text in UTF-16"));
+  CHECK_THAT(Table("PAR1\x15\x04").refusal(),
+             says("it is a Parquet file; python3 -c 'import pandas"));
+}
+
+TEST_CASE("what was understood is told, and what looks wrong", "[runtime][data]") {
+  std::string text = ",x,y\n";
+  for (int i = 0; i < 40; ++i) {
+    text += concat(i, ",", i % 7, ",", i * i, "\n");
+  }
+  const auto data = Table(text).open();
+  REQUIRE(data);
+  const Preparation& told = *(*data)->preparation();
+  REQUIRE(told.understood.size() == 3);
+  CHECK(told.understood[0] ==
+        "40 rows of 3 columns: column \"y\" is the target; 2 columns of numbers");
+  CHECK(told.understood[2] == "36 samples for training and 4 for tests, drawn by seed");
+  REQUIRE(told.doubts.size() == 2);
+  CHECK_THAT(told.doubts[0], says("--set data.csv.values=true"));
+  CHECK_THAT(told.doubts[1], says("--set data.csv.leave_out=[1]"));
+  CHECK(constant_accuracy({0, 1, 1}, {1, 1, 0, 2}) == 0.5);
+  CHECK(constant_loss({1, 3}, {2, 4}, 1) == 1);
 }
 
 }  // namespace csv_test

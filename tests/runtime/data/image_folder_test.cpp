@@ -291,7 +291,7 @@ TEST_CASE("the first of several images that are not usable is told, whoever meet
 
 TEST_CASE("folders that hold no classes are told") {
   Photos photos;
-  CHECK_THAT(photos.refusal(), says(". is not usable: it holds 0 folders"));
+  CHECK_THAT(photos.refusal(), says(". is not usable: it has no class folders"));
   fs::create_directory(photos.folder / "a");
   CHECK_THAT(photos.refusal(),
              says("./a is not usable: it is the folder of a class and holds no image"));

@@ -1,0 +1,321 @@
+#include "runtime/data/csv_survey.hpp"
+
+#include "experiment/data.pb.h"
+#include "runtime/data/csv_table.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kDifferentMax = 4096;
+constexpr std::size_t kFewWords = 100;
+constexpr std::size_t kClassesSaid = 12;
+constexpr std::int64_t kCounting = 8;  // rows, from which on a column that counts them is no chance
+
+struct ColumnSurvey {
+  std::int64_t missing = 0;
+  std::int64_t fractions = 0;                      // numbers that are not whole
+  std::set<std::string, std::less<>> different{};  // fields that are no numbers and not missing
+};
+
+/// Of every column, and how many rows there are. Rows with too many or too few fields are passed over.
+std::pair<std::vector<ColumnSurvey>, std::int64_t> survey(CsvReader& reader,
+                                                          const proto::Csv& options,
+                                                          const CsvColumns& columns) {
+  std::vector<ColumnSurvey> all(columns.uses.size());
+  std::int64_t rows = 0;
+  CsvRow row;
+  for (bool header = columns.header;; header = false) {
+    const auto more = reader.next(row);
+    if (!more || !*more) {
+      return {std::move(all), rows};
+    }
+    if (header || row.fields.size() < all.size()) {
+      continue;
+    }
+    ++rows;
+    for (std::size_t column = 0; column < all.size(); ++column) {
+      const std::string_view field = row.fields[column];
+      ColumnSurvey& here = all[column];
+      if (columns.uses[column] == ColumnUse::left_out) {
+        continue;
+      }
+      if (const auto number = csv_number(field, options)) {
+        here.fractions += *number == std::floor(*number) ? 0 : 1;
+      } else if (csv_missing(field, options)) {
+        here.missing += columns.uses[column] != ColumnUse::words || field.empty() ? 1 : 0;
+      } else if (here.different.size() <= kDifferentMax) {
+        here.different.emplace(field);
+      }
+    }
+  }
+}
+
+/// "--set data.csv.KEY=[a,b]", of what is set already and what comes to it.
+template <class Names>
+std::string list_setting(const char* key, const Names& set, const std::vector<std::string>& more) {
+  std::string text;
+  for (const std::string& name : set) {
+    text += (text.empty() ? "" : ",") + name;
+  }
+  for (const std::string& name : more) {
+    text += (text.empty() ? "" : ",") + name;
+  }
+  return more.empty() ? "" : concat(" --set data.csv.", key, "=[", text, "]");
+}
+
+}  // namespace
+
+void find_categories(CsvReader reader, const proto::Csv& options, CsvColumns& columns) {
+  const auto all = survey(reader, options, columns).first;
+  for (std::size_t column = 0; column < all.size(); ++column) {
+    if (columns.uses[column] == ColumnUse::number && !all[column].different.empty()) {
+      columns.uses[column] = ColumnUse::words;
+    }
+  }
+}
+
+std::string csv_settings(CsvReader reader,
+                         const proto::Csv& options,
+                         const CsvColumns& columns,
+                         char separator) {
+  const auto [all, rows] = survey(reader, options, columns);
+  std::vector<std::string> words;
+  std::vector<std::string> useless;
+  std::vector<std::string> units;
+  std::set<std::string> more;
+  for (std::size_t column = 0; column < all.size(); ++column) {
+    const ColumnSurvey& here = all[column];
+    const ColumnUse use = columns.uses[column];
+    const bool numbers = use == ColumnUse::number || (use == ColumnUse::target && options.values());
+    if (here.missing > 0 && options.missing() == proto::Csv::refuse) {
+      more.insert(
+          use == ColumnUse::target && here.missing == rows ? "" : " --set data.csv.missing=mean");
+    }
+    if (use == ColumnUse::target && !options.values() && here.fractions > 0 &&
+        here.different.empty()) {
+      more.insert(" --set data.csv.values=true");
+    }
+    if (!numbers || here.different.empty()) {
+      continue;
+    }
+    const CsvNumberSetting setting =
+        csv_number_setting({here.different.begin(), here.different.end()}, options, separator);
+    if (!setting.digits.empty()) {
+      more.insert(" --set " + setting.digits);
+    }
+    if (!setting.unit.empty() &&
+        std::find(units.begin(), units.end(), setting.unit) == units.end()) {
+      units.push_back(setting.unit);
+    }
+    if (!setting.empty()) {
+      continue;
+    }
+    if (use == ColumnUse::target) {
+      more.insert(" --set data.csv.values=false");
+      continue;
+    }
+    const std::size_t different = here.different.size();
+    const bool few = different <= kFewWords && 2 * static_cast<std::int64_t>(different) <= rows + 8;
+    (few ? words : useless).push_back(columns.key(column));
+  }
+  std::string text = list_setting("categories", options.categories(), words) +
+                     list_setting("leave_out", options.leave_out(), useless) +
+                     list_setting("units", options.units(), units);
+  for (const std::string& setting : more) {
+    text += setting;
+  }
+  return text.substr(std::min<std::size_t>(text.size(), 1));
+}
+
+// -- what is told of a table --------------------------------------------------------------------------
+
+namespace {
+
+std::string plural(std::int64_t count, const char* one) {
+  return concat(count, " ", one, count == 1 ? "" : "s");
+}
+
+std::string columns_told(const CsvLoader& loader, std::int64_t rows) {
+  const CsvColumns& columns = loader.columns();
+  std::string words;
+  std::string left_out;
+  std::int64_t numbers = 0;
+  std::size_t used = 0;
+  std::size_t target = 0;
+  for (std::size_t column = 0; column < columns.uses.size(); ++column) {
+    const ColumnUse use = columns.uses[column];
+    if (use == ColumnUse::words) {
+      words +=
+          concat(words.empty() ? "" : ", ", columns.key(column), " (", loader.widths()[used], ")");
+    }
+    if (use == ColumnUse::left_out) {
+      left_out += (left_out.empty() ? "" : ", ") + columns.key(column);
+    }
+    target = use == ColumnUse::target ? column : target;
+    numbers += use == ColumnUse::number ? 1 : 0;
+    used += use == ColumnUse::number || use == ColumnUse::words ? 1 : 0;
+  }
+  const char separator = loader.separator();
+  return concat(plural(rows, "row"),
+                " of ",
+                plural(static_cast<std::int64_t>(columns.uses.size()), "column"),
+                separator == ',' ? ""
+                                 : concat(", parted by ",
+                                          separator == '\t'  ? "tab"
+                                          : separator == ' ' ? "blanks"
+                                                             : std::string(1, separator)),
+                columns.header ? "" : ", which the first line does not name",
+                ": ",
+                columns.called(target),
+                " is the target; ",
+                plural(numbers, "column"),
+                " of numbers",
+                words.empty() ? "" : "; words: " + words,
+                left_out.empty() ? "" : "; left out: " + left_out);
+}
+
+std::string classes_told(const std::vector<std::string>& names,
+                         const std::vector<std::int64_t>& counts) {
+  std::string text = plural(static_cast<std::int64_t>(names.size()), "class");
+  text += names.size() == 1 ? ":" : "es:";
+  for (std::size_t i = 0; i < std::min(names.size(), kClassesSaid); ++i) {
+    text += concat(i == 0 ? " " : ", ", names[i], " (", counts[i], ")");
+  }
+  return text + (names.size() > kClassesSaid ? ", ..." : "");
+}
+
+/// Names that differ only in capitals, or that are the same number.
+std::string twins_told(const std::vector<std::string>& names) {
+  std::set<std::pair<std::string, double>> seen;
+  for (const std::string& name : names) {
+    std::string lower = name;
+    std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) {
+      return static_cast<char>(std::tolower(c));
+    });
+    if (!seen.emplace(lower, 0).second) {
+      return concat(csv_shown(name), " and another class differ in capitals alone");
+    }
+  }
+  return "";
+}
+
+void doubt_classes(const std::vector<std::string>& names,
+                   const std::vector<std::int64_t>& counts,
+                   std::int64_t rows,
+                   std::vector<std::string>& doubts) {
+  const auto classes = static_cast<std::int64_t>(names.size());
+  const bool numbers = std::all_of(names.begin(), names.end(), [](const std::string& name) {
+    return csv_number(name).has_value();
+  });
+  if (numbers && classes > 10 && (classes > 100 || 10 * classes > rows)) {
+    doubts.push_back(concat("the target has ",
+                            classes,
+                            " different whole numbers in ",
+                            rows,
+                            " rows, and each is a class of its own; to predict it as a number: "
+                            "--set data.csv.values=true"));
+  } else if (classes > 10 && 2 * classes > rows) {
+    doubts.push_back(concat("the target has ",
+                            classes,
+                            " different words in ",
+                            rows,
+                            " rows; another column is predicted by --set data.csv.target=NAME"));
+  } else if (const auto rare = std::count(counts.begin(), counts.end(), 1); rare > 0) {
+    doubts.push_back(concat(plural(rare, "class"),
+                            rare == 1 ? " has" : "es have",
+                            " one row each: it is either for training or for tests"));
+  }
+  if (std::string twins = twins_told(names); !twins.empty()) {
+    doubts.push_back(std::move(twins));
+  }
+}
+
+void doubt_columns(const CsvLoader& loader,
+                   const CsvTable& table,
+                   std::vector<std::string>& doubts) {
+  const CsvColumns& columns = loader.columns();
+  const std::size_t used = loader.widths().size();
+  std::size_t at = 0;
+  for (std::size_t column = 0; column < columns.uses.size(); ++column) {
+    const ColumnUse use = columns.uses[column];
+    const double first = use == ColumnUse::number && !table.cells.empty() ? table.cells[at] : 0;
+    bool counting = use == ColumnUse::number && table.rows() >= kCounting;
+    for (std::int64_t row = 0; counting && row < table.rows(); ++row) {
+      counting = table.cells[static_cast<std::size_t>(row) * used + at] ==
+                 first + static_cast<double>(row);
+    }
+    if (counting) {
+      doubts.push_back(concat(columns.called(column),
+                              " only counts the rows, and the order of a file tells nothing of new "
+                              "samples: --set data.csv.leave_out=[",
+                              columns.key(column),
+                              "]"));
+    }
+    at += use == ColumnUse::number || use == ColumnUse::words ? 1 : 0;
+  }
+}
+
+}  // namespace
+
+void tell_csv(const proto::Csv& options,
+              const CsvLoader& loader,
+              const CsvTable& table,
+              Preparation& to) {
+  to.understood.push_back(columns_told(loader, table.rows()));
+  if (loader.dropped() > 0) {
+    to.understood.push_back(plural(loader.dropped(), "row") +
+                            " left out, in which something is missing");
+  }
+  if (loader.filled() > 0) {
+    to.understood.push_back(plural(loader.filled(), "number") +
+                            " missing: the column's mean stands there");
+  }
+  if (!options.values()) {
+    const auto names = loader.class_names();
+    std::vector<std::int64_t> counts(names.size());
+    for (const double label : table.targets) {
+      ++counts[static_cast<std::size_t>(label)];
+    }
+    to.understood.push_back(classes_told(names, counts));
+    doubt_classes(names, counts, table.rows(), to.doubts);
+  }
+  doubt_columns(loader, table, to.doubts);
+}
+
+std::vector<std::size_t> WordNumbers::sort() {
+  std::vector<std::pair<double, std::string_view>> order;  // the map's own order is that of bytes
+  bool all = true;
+  for (const auto& [word, number] : numbers_) {
+    const auto value = csv_number(word);
+    all = all && value;
+    order.emplace_back(value.value_or(0), word);
+  }
+  if (all) {
+    std::stable_sort(
+        order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  }
+  std::vector<std::size_t> renamed(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    std::size_t& number = numbers_.find(order[i].second)->second;
+    renamed[number] = i;
+    number = i;
+  }
+  return renamed;
+}
+
+std::vector<std::string> WordNumbers::words() const {
+  std::vector<std::string> words(numbers_.size());
+  for (const auto& [word, number] : numbers_) {
+    words[number] = utf8_name(word);
+  }
+  return words;
+}
+
+}  // namespace troupe

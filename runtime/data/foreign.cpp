@@ -1,0 +1,159 @@
+#include "runtime/data/foreign.hpp"
+
+#include "kernels/result.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+using namespace std::string_view_literals;
+
+constexpr std::size_t kLookedAt = 4096;
+
+struct ForeignForm {
+  std::string_view begin;
+  std::string_view within;  // what the first bytes have somewhere; empty: nothing
+  std::string_view called;
+  std::string_view frame;   // Python that makes a table `d` of the file P; empty: there is none
+  std::string_view arrays;  // Python that makes an array `a` of it; empty: d.to_numpy()
+};
+
+constexpr std::array kForeignForms{
+    ForeignForm{
+        "PK\3\4"sv, "xl/"sv, "an Excel workbook", "import pandas; d=pandas.read_excel(P)", ""},
+    ForeignForm{"PK\3\4"sv,
+                "[Content_Types].xml"sv,
+                "an Excel workbook",
+                "import pandas; d=pandas.read_excel(P)",
+                ""},
+    ForeignForm{"PK\3\4"sv,
+                "data.pkl"sv,
+                "what PyTorch saves",
+                "",
+                "import torch; a=torch.load(P).numpy()"},
+    ForeignForm{"\xd0\xcf\x11\xe0"sv,
+                "",
+                "an old Excel workbook",
+                "import pandas; d=pandas.read_excel(P)",
+                ""},
+    ForeignForm{"PAR1"sv, "", "a Parquet file", "import pandas; d=pandas.read_parquet(P)", ""},
+    ForeignForm{"ARROW1"sv, "", "a Feather file", "import pandas; d=pandas.read_feather(P)", ""},
+    ForeignForm{"\x89HDF"sv, "", "an HDF5 file", "import pandas; d=pandas.read_hdf(P)", ""},
+    ForeignForm{"MATLAB 5"sv,
+                "",
+                "a file of MATLAB's",
+                "",
+                "import scipy.io; a=scipy.io.loadmat(P)[\"x\"]"},
+    ForeignForm{"\x80\x02"sv, "", "a pickle", "import pandas; d=pandas.read_pickle(P)", ""},
+    ForeignForm{"\x80\x03"sv, "", "a pickle", "import pandas; d=pandas.read_pickle(P)", ""},
+    ForeignForm{"\x80\x04"sv, "", "a pickle", "import pandas; d=pandas.read_pickle(P)", ""},
+    ForeignForm{"\x80\x05"sv, "", "a pickle", "import pandas; d=pandas.read_pickle(P)", ""},
+    ForeignForm{"\x93NUMPY"sv,
+                "",
+                "an array of NumPy's",
+                "import numpy, pandas; d=pandas.DataFrame(numpy.load(P))",
+                "import numpy; a=numpy.load(P)"},
+    ForeignForm{"SQLite format 3"sv, "", "a database of SQLite's", "", ""},
+    ForeignForm{"%PDF"sv, "", "a PDF document", "", ""},
+    ForeignForm{"<!DOCTYPE"sv, "", "a web page", "", ""},
+    ForeignForm{"<!doctype"sv, "", "a web page", "", ""},
+    ForeignForm{"<html"sv, "", "a web page", "", ""},
+    ForeignForm{"{\""sv, "", "JSON", "import pandas; d=pandas.read_json(P)", ""},
+    ForeignForm{"[{"sv, "", "JSON", "import pandas; d=pandas.read_json(P)", ""},
+    ForeignForm{"\x89PNG"sv, "", "a PNG image", "", ""},
+    ForeignForm{"\xff\xd8\xff"sv, "", "a JPEG image", "", ""},
+    ForeignForm{"GIF8"sv, "", "a GIF image", "", ""},
+    ForeignForm{"BM"sv, "\0\0\0\0"sv, "a BMP image", "", ""},
+    ForeignForm{"II*\0"sv, "", "a TIFF image", "", ""},
+    ForeignForm{"MM\0*"sv, "", "a TIFF image", "", ""},
+    ForeignForm{"RIFF"sv, "WEBP"sv, "a WebP image", "", ""},
+    ForeignForm{"\0\0\0"sv, "ftyp"sv, "a HEIF or AVIF image", "", ""},
+};
+
+/// The Python that makes what is wanted of the file.
+std::string conversion(const ForeignForm& form, const std::string& path, Wanted wanted) {
+  const std::string stem = std::filesystem::path(path).stem().string();
+  std::string code(wanted == Wanted::table || form.arrays.empty() ? form.frame : form.arrays);
+  if (wanted == Wanted::image) {
+    return form.called.ends_with("image")
+               ? concat("; python3 -c 'from PIL import Image; Image.open(\"",
+                        path,
+                        "\").save(\"",
+                        stem,
+                        ".png\")' makes a PNG image of it")
+               : "";
+  }
+  if (code.empty()) {
+    return "";
+  }
+  if (const std::size_t at = code.find("(P)"); at != code.npos) {
+    code.replace(at, 3, "(\"" + path + "\")");
+  }
+  if (wanted == Wanted::table) {
+    return concat("; python3 -c '",
+                  code,
+                  "; d.to_csv(\"",
+                  stem,
+                  ".csv\", index=False)' makes ",
+                  stem,
+                  ".csv of it");
+  }
+  code += form.arrays.empty() ? "; a=d.to_numpy()" : "";
+  if (wanted == Wanted::tokens) {
+    return concat("; python3 -c '",
+                  code,
+                  "; a.astype(\"uint16\").tofile(\"",
+                  stem,
+                  ".bin\")' makes ",
+                  stem,
+                  ".bin of it");
+  }
+  return concat("; python3 -c '",
+                code,
+                "; import numpy; numpy.savez(\"",
+                stem,
+                ".npz\", x=a[:,:-1], y=a[:,-1])' makes ",
+                stem,
+                ".npz of it, whose last column is y");
+}
+
+}  // namespace
+
+std::string foreign_form(std::span<const std::uint8_t> begin,
+                         const std::string& path,
+                         Wanted wanted) {
+  const std::string_view head(reinterpret_cast<const char*>(begin.data()),
+                              std::min(begin.size(), kLookedAt));
+  if (wanted != Wanted::image && (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff"))) {
+    return concat(
+        "it is text in UTF-16; save it as UTF-8, for example by iconv -f UTF-16 -t UTF-8 ",
+        path,
+        " > utf8.csv");
+  }
+  const auto form = std::find_if(kForeignForms.begin(), kForeignForms.end(), [&](const auto& f) {
+    return head.starts_with(f.begin) && head.find(f.within) != head.npos;
+  });
+  return form == kForeignForms.end()
+             ? std::string()
+             : concat("it is ", form->called, conversion(*form, path, wanted));
+}
+
+std::string foreign_form(const std::string& path, Wanted wanted) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) {
+    return "";
+  }
+  std::ifstream file(path, std::ios::binary);
+  std::vector<std::uint8_t> head(kLookedAt);
+  file.read(reinterpret_cast<char*>(head.data()), static_cast<std::streamsize>(head.size()));
+  head.resize(static_cast<std::size_t>(file.gcount()));
+  return foreign_form(head, path, wanted);
+}
+
+}  // namespace troupe
