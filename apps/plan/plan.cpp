@@ -323,6 +323,15 @@ std::string skipped_text(const Blueprint& b) {
   return names.empty() ? "" : wrapped(names, 100, "       ") + '\n';
 }
 
+std::string data_warnings(const Blueprint& b) {
+  const Preparation* const prepared = b.data ? b.data->preparation() : nullptr;
+  std::string text;
+  for (const std::string& doubt : prepared ? prepared->doubts : std::vector<std::string>()) {
+    text += "warning    " + wrapped(doubt, 100, "           ") + '\n';
+  }
+  return text;
+}
+
 std::string data_told(const Blueprint& b, bool all) {
   const Preparation* const prepared = b.data ? b.data->preparation() : nullptr;
   std::string text;
@@ -343,10 +352,7 @@ std::string data_told(const Blueprint& b, bool all) {
                left_over,
                " of the training samples, others each time, fill no mini-batch and are left out"));
   }
-  for (const std::string& doubt : prepared ? prepared->doubts : std::vector<std::string>()) {
-    add("warning    ", doubt);
-  }
-  return text;
+  return text + data_warnings(b);
 }
 
 std::string describe_briefly(const Blueprint& b) {

@@ -314,6 +314,8 @@ int run(Console& console, RunArguments arguments, bool virtual_clock) {
   if (!arguments.quiet && experiment->phases().empty()) {
     console.err << describe_briefly(phases->front().blueprint)
                 << data_told(phases->front().blueprint, false);
+  } else if (experiment->phases().empty()) {
+    console.err << data_warnings(phases->front().blueprint);
   }
   RunOptions options{.virtual_clock = virtual_clock,
                      .directory = {},

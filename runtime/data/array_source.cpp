@@ -2,6 +2,7 @@
 
 #include "runtime/data/archive.hpp"
 #include "runtime/data/foreign.hpp"
+#include "runtime/data/input_file.hpp"
 #include "runtime/data/mapped_file.hpp"
 #include "runtime/record/json.hpp"
 

@@ -17,15 +17,24 @@ using Fields = std::vector<std::string_view>;
 
 constexpr std::size_t kNamesSaid = 20;
 
-/// "0", "1", "2", ... or from 1 on, as pandas calls columns without names.
-bool counts(const Fields& first) {
-  const auto start = first.size() < 3 ? std::nullopt : csv_number(first[0]);
-  for (std::size_t i = 0; start && i < first.size(); ++i) {
-    if (csv_number(first[i]) != *start + static_cast<double>(i)) {
+/// Whole numbers that rise from 0 or 1, as pandas calls columns without names: all of 0, 1, 2, ..., or some of them over
+/// a fraction.
+bool counts(const Fields& first, const Fields& second) {
+  bool all = first.size() >= 3;
+  double last = -1;
+  for (const std::string_view field : first) {
+    const auto number = csv_number(field);
+    if (!number || *number <= last || *number != std::floor(*number) ||
+        field.find_first_not_of("0123456789") != field.npos || (last < 0 && *number > 1)) {
       return false;
     }
+    all = all && (last < 0 || *number == last + 1);
+    last = *number;
   }
-  return start && (*start == 0 || *start == 1);
+  return all || std::any_of(second.begin(), second.end(), [](std::string_view field) {
+           const auto number = csv_number(field);
+           return number && *number != std::floor(*number);
+         });
 }
 
 /// Whether the first line names the columns, where that is clear: names are no numbers, and of samples
@@ -50,8 +59,8 @@ std::optional<bool> detected_header(const proto::Csv& options,
   if (named || sampled) {
     return sampled ? std::nullopt : std::optional(true);
   }
-  return numbers && !counts(first) && first.size() == second.size() ? std::optional(false)
-                                                                    : std::nullopt;
+  return numbers && !counts(first, second) && first.size() == second.size() ? std::optional(false)
+                                                                            : std::nullopt;
 }
 
 std::string names_said(const CsvColumns& columns) {

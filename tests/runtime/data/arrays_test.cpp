@@ -211,7 +211,8 @@ TEST_CASE("paths and names that do not fit are refused", "[runtime][data]") {
   CHECK(Arrays({}, "x.npy").refusal() ==
         "x.npy is neither a folder of .npy files nor a .npz or .safetensors file; name the folder "
         "that it is in");
-  CHECK_THAT(Arrays({}, "none").refusal(), says("none is neither a folder"));
+  CHECK_THAT(Arrays({}, "none").refusal(),
+             says("none is not usable: it cannot be opened: No such file"));
   CHECK(Arrays({"test_x=t"}).refusal() ==
         "data.arrays: test_x and test_y name the test samples and their targets together");
   CHECK_THAT(open_arrays(proto::Arrays(), 1).error().message, says("data.arrays.path is not set"));
@@ -253,7 +254,7 @@ TEST_CASE("damaged .npy files are refused", "[runtime][data]") {
   CHECK_THAT(with("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296, 1)}"),
              says("does not make the 4 bytes"));
   CHECK_THAT(with("{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}", ""),
-             says("does not make the 0 bytes"));
+             says(": it has no samples"));
   CHECK_THAT(npy_refusal(npy_file("{}", "", 4)), says("its format is of version 4"));
   CHECK_THAT(npy_refusal("\x93NUMPY\x02" + std::string(1, '\0') + "\xff\xff\xff\xff"),
              says("its header would be 4294967295 bytes long"));

@@ -413,6 +413,7 @@ TEST_CASE("numbers are written as the settings say", "[runtime][data]") {
 }
 
 TEST_CASE("what no table means is refused", "[runtime][data]") {
+  CHECK_THAT(Table("0,7\n0.5,1\n2.5,0\n").refusal(), says("data.csv.header=present"));
   CHECK_THAT(Table("0,1,2\n0.5,1,1\n2.5,1,0\n").refusal(), says("data.csv.header=present"));
   CHECK_THAT(Table("x,y\n1,0\n2,0.0\n3,1\n").refusal(),
              says("0\" and \"0.0\" are the same number"));

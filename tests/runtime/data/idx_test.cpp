@@ -518,9 +518,10 @@ TEST_CASE("a file that may not be read is refused", "[runtime][data]") {
   if (getuid() == 0) {
     return;  // Root may read everything.
   }
-  check_refused(files.open(),
-                ErrorKind::data,
-                files.path(kTrainImages) + " is not usable: it cannot be opened");
+  check_refused(
+      files.open(),
+      ErrorKind::data,
+      files.path(kTrainImages) + " is not usable: it cannot be opened: Permission denied");
 }
 
 // Thousands of damaged files: none crashes the reader, none makes it allocate more than the little

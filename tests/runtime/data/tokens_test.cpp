@@ -172,4 +172,16 @@ TEST_CASE("a file that becomes shorter ends a read with a sentence", "[runtime][
                     says("it ends at byte ") && says(" now and was longer before"));
 }
 
+TEST_CASE("what is no file of tokens is known by its first bytes", "[runtime][data]") {
+  std::string text;
+  for (int i = 0; i < 40; ++i) {
+    text += "To be, or not\n";
+  }
+  CHECK_THAT(TokenFiles(text).refusal(), says("it is text, not tokens"));
+  CHECK_THAT(TokenFiles(counting(1, 100, 4)).refusal(), says("--set data.tokens.type=uint32"));
+  CHECK(TokenFiles(counting(1, 100, 4), {"type=uint32"}).refusal() == "");
+  CHECK_THAT(TokenFiles("\x93NUMPY" + std::string(90, '\1')).refusal(),
+             says("it is an array of NumPy's; python3 -c 'import numpy"));
+}
+
 }  // namespace tokens_test
