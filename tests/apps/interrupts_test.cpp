@@ -8,7 +8,6 @@
 #include "tests/support/skip.hpp"
 
 #include <pthread.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -127,23 +126,6 @@ TEST_CASE("an interrupt ends a run whose first update is far away, because nobod
       CHECK_THAT(contents(run + "/summary.json"), says("\"outcome\": \"interrupted\""));
     }
   }
-}
-
-TEST_CASE("after a second interrupt a program that is busy with something else ends, too",
-          "[apps]") {
-  const pid_t child = fork();
-  if (child == 0) {
-    const Interrupts interrupts;
-    kill(getpid(), SIGTERM);
-    kill(getpid(), SIGTERM);
-    for (;;) {
-      pause();
-    }
-  }
-  int status = 0;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(WIFSIGNALED(status));
-  CHECK(WTERMSIG(status) == SIGTERM);
 }
 
 TEST_CASE("threads that work while interrupts are counted never take one", "[apps]") {

@@ -265,7 +265,10 @@ TEST_CASE("weight decay leaves out biases and embeddings where only matrices dec
     for (const ParameterLayout::Entry& entry : parameters.entries) {
       INFO(entry.spec.name);
       const bool decays = entry.spec.shape.dimensions() > 1 && !entry.spec.table;
-      CHECK(values_of(all, entry) != values_of(none, entry));
+      // A first step that is divided by the gradient's own size does not tell decay that is added to it.
+      if (kind == proto::OptimizerRule::sgd || kind == proto::OptimizerRule::adamw) {
+        CHECK(values_of(all, entry) != values_of(none, entry));
+      }
       CHECK(values_of(some, entry) == values_of(decays ? all : none, entry));
     }
   }
