@@ -564,7 +564,7 @@ TEST_CASE("keys without hosts are those of an experiment", "[apps]") {
   CHECK(all.code == 0);
   CHECK_THAT(all.out,
              says("\n  optimizer ") && says("\n  data=glyphs ") && !says("optimizer.rule"));
-  CHECK(std::count(all.out.begin(), all.out.end(), '\n') < 48);
+  CHECK(std::count(all.out.begin(), all.out.end(), '\n') < 40);
   const Said some = run_program({"keys", "pipeline.weights"});
   CHECK(some.code == 0);
   CHECK_THAT(some.out, says("pipeline.weights=") && says("spectrain") && !says("pipeline.stages"));
