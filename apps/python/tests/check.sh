@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check.sh BUILD PYTHON: builds the extension against what a build installs, and runs the tests of the package. What they need of
 # PyPI is in a virtual environment in the user's cache, which other builds find again (5 GB with PyTorch), or where TROUPE_PYTHON_VENV
-# says; exit status 4 (skipped) where it cannot be had.
+# says; exit status 4 (skipped) where it cannot be had. PyTorch is installed there where TROUPE_PYTHON_TORCH=yes asks for it.
 set -euo pipefail
 build=$(realpath "$1")
 python=$2
@@ -27,8 +27,10 @@ if ! have nanobind numpy pandas pytest; then
   "$python" -m venv "$venv" || skip "$python makes no virtual environment (python3-venv)"
   "$venv/bin/pip" install --quiet "nanobind>=2.5" numpy pandas pytest || skip "PyPI does not answer"
 fi
-# Without it the networks' tests are skipped.
-have torch || "$venv/bin/pip" install --quiet torch || echo "PyTorch cannot be had; networks are not tested"
+if ! have torch; then
+  { [ "${TROUPE_PYTHON_TORCH:-}" = yes ] && "$venv/bin/pip" install --quiet torch; } ||
+    echo "there is no PyTorch (TROUPE_PYTHON_TORCH=yes installs it); networks are not tested"
+fi
 flock -u 9
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
