@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <ctime>
 #include <stdexcept>
 #include <system_error>
@@ -28,20 +29,28 @@ extern "C" void count_interrupt(int signal) {
   }
 }
 
+/// A program that runs several experiments has been told about each of them; the count begins anew before anything can
+/// be counted.
+auto counts_anew(int signal) {
+  counted = 0;
+  return std::signal(signal, count_interrupt);
+}
+
 /// Ends the process as the signal does where nobody minds it.
-void die_of(int signal) {
+[[noreturn]] void die_of(int signal) {
   std::signal(signal, SIG_DFL);
   sigset_t one;
   sigemptyset(&one);
   sigaddset(&one, signal);
   pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
   raise(signal);
+  std::_Exit(128 + signal);  // the first process of a container does not die of a signal of its own
 }
 
 }  // namespace
 
 Interrupts::Interrupts()
-    : int_before_(std::signal(SIGINT, count_interrupt)),
+    : int_before_(counts_anew(SIGINT)),
       term_before_(std::signal(SIGTERM, count_interrupt)),
       hang_up_before_(std::signal(SIGHUP, SIG_IGN)) {
   sigemptyset(&counted_);
@@ -55,7 +64,6 @@ Interrupts::Interrupts()
   }
   pthread_sigmask(SIG_BLOCK, &counted_, &mask_before_);
   over = false;
-  counted = 0;  // a program that runs several experiments has been told about each of them
   try {
     waiting_ = std::thread([this] { wait(); });
   } catch (const std::system_error& error) {

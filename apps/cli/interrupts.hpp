@@ -7,9 +7,10 @@
 namespace troupe {
 
 /// While one exists, SIGINT, SIGTERM and SIGHUP (unless it was ignored) are counted instead of ending the process; the
-/// third ends it all the same. They are blocked in the calling thread, and so in every thread that is made meanwhile;
-/// one thread waits for them. To count them in a handler is not enough: the handler runs on the stack of any
-/// thread, and in a oneDNN kernel that has put the stack pointer to other uses that stack is somebody's data.
+/// third ends it all the same, and so do five seconds after the second. They are blocked in the calling thread, and so in
+/// every thread that is made meanwhile; one thread waits for them. To count them in a handler is not enough: the handler
+/// runs on the stack of any thread, and in a oneDNN kernel that has put the stack pointer to other uses that stack is
+/// somebody's data.
 /// One at a time, and no child process meanwhile, which would inherit the mask.
 class Interrupts {
  public:

@@ -151,7 +151,8 @@ Result<void> check_disk(const Blueprint& b, const std::filesystem::path& folder)
     there = there.parent_path();
   }
   const auto space = std::filesystem::space(there, code);
-  if (code || needed <= static_cast<double>(space.available)) {
+  // Some file systems of networks say nothing of their size.
+  if (code || space.capacity == 0 || needed <= static_cast<double>(space.available)) {
     return {};
   }
   return Error{ErrorKind::lost,

@@ -98,6 +98,13 @@ std::string beside(const std::filesystem::path& file, const std::string& path) {
              : path;
 }
 
+/// Whether an assignment says when a run ends; the other keys below stop say how.
+bool ends_runs(const std::string& assignment) {
+  return assignment.starts_with("stop.") && !assignment.starts_with("stop.monitor=") &&
+         !assignment.starts_with("stop.min_delta=") &&
+         !assignment.starts_with("stop.allow_divergence=");
+}
+
 bool is_own(const proto::Data& data) {
   return data.has_csv() || data.has_arrays() || data.has_folder();
 }
@@ -151,21 +158,19 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
     return parsed.error();
   }
   if (preset == all.end()) {
-    std::error_code code;
+    // What a run has written has its paths as seen from where it was started.
     const std::filesystem::path named(experiment);
-    const bool folder = std::filesystem::is_directory(named, code);
-    change_paths(*parsed, [&](const std::string& path) {
-      return beside(folder ? named / "experiment.textproto" : named, path);
-    });
+    std::error_code code;
+    if (named.filename() != "experiment.textproto" && !std::filesystem::is_directory(named, code)) {
+      change_paths(*parsed, [&](const std::string& path) { return beside(named, path); });
+    }
   } else if (std::find(assignments.begin(), assignments.end(), kNesterov) != assignments.end()) {
     // It brings its own optimizer where none has been chosen, and the preset's nobody has chosen.
     parsed->clear_optimizer();
   }
-  for (const std::string& assignment : assignments) {
-    if (experiment == kOwnDataPreset && assignment.starts_with("stop.")) {
-      parsed->clear_stop();
-      break;
-    }
+  if (experiment == kOwnDataPreset &&
+      std::any_of(assignments.begin(), assignments.end(), ends_runs)) {
+    parsed->clear_stop();
   }
   for (const std::string& assignment : assignments) {
     if (auto set = set_value(*parsed, assignment); !set) {

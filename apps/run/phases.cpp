@@ -80,17 +80,20 @@ Result<proto::Experiment> experiment_of(proto::Experiment e,
       return Error{ErrorKind::usage,
                    where(phase, "set") + ": phases do not go on with another run (resumed)"};
     }
-    if (key == "start_from" && phase > 0) {
+    if ((key == "start_from" || key == "start_from_skip") && phase > 0) {
       return Error{ErrorKind::usage,
-                   where(phase, "set") +
-                       ": start_from is for the first phase; a later one starts from the weights "
-                       "of the one before"};
+                   concat(where(phase, "set"),
+                          ": ",
+                          key,
+                          " is for the first phase; a later one starts from the weights of the one "
+                          "before")};
     }
     if (auto set = set_value(e, assignment); !set) {
       std::string message =
           without_suggestion(without_suggestion(set.error().message, "phases"), "resumed");
       if (phase > 0) {
-        message = without_suggestion(std::move(message), "start_from");
+        message = without_suggestion(without_suggestion(std::move(message), "start_from_skip"),
+                                     "start_from");
       }
       return Error{set.error().kind, concat(where(phase, "set"), ": ", message)};
     }

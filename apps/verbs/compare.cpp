@@ -257,7 +257,11 @@ Command declare_compare() {
   std::vector<CommandOption> options{
       {.names = "EXPERIMENT",
        .value = &arguments->experiments,
-       .doc = concat("presets, or .textproto or .json files (default: ", kDefaultPreset, ")")},
+       .doc = concat("presets, or .textproto or .json files (default: ",
+                     kDefaultPreset,
+                     ", or ",
+                     kOwnDataPreset,
+                     " for data of your own)")},
       {.names = "--vary",
        .value = &arguments->varied,
        .doc = "a scheme for each value of path=value,value,...; repeatable: for each "

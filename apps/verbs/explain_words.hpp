@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-/// A key of an experiment with all that is below it ("pipeline.weights", "data"), as in `troupe run --help`; none: there is no
+/// A key of an experiment with all that is below it ("pipeline.weights", "data"), as in experiment_help(); none: there is no
 /// such key.
 std::optional<std::string> key_text(const std::string& path);
 

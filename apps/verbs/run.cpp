@@ -187,26 +187,34 @@ int run_single(Console& console,
   }
   print_cause(console, result->exit_code, result->cause, blueprint.experiment, result->summary);
   print_summary(console, *result, options.directory ? options.directory->string() : "");
-  if (const std::string hint = constant_hint(blueprint, result->summary); !hint.empty()) {
+  const std::string hint =
+      result->exit_code == 0 ? constant_hint(blueprint, result->summary) : std::string();
+  if (!hint.empty()) {
     console.err << hint << std::endl;
   }
   return result->exit_code;
 }
 
-/// What other names, of papers, were taken for.
-void tell_other_names(Console& console, const RunArguments& arguments) {
+/// What other names, of papers, were taken for, and what is going to run; --quiet: only what looks wrong.
+void tell_what_runs(Console& console, const RunArguments& arguments, const Blueprint* only) {
   for (const std::string& setting : arguments.experiment.settings()) {
     if (const std::string taken = taken_for(setting); !taken.empty() && !arguments.quiet) {
       console.err << taken << '\n';
     }
   }
+  if (only && arguments.quiet) {
+    console.err << data_warnings(*only);
+  } else if (only) {
+    console.err << describe_briefly(*only) << data_told(*only, false);
+  }
 }
 
-/// Whether the disk has room for what the run keeps.
+/// Whether the disk has room for what the run keeps; what one that is resumed keeps has its room already.
 Result<void> check_disk(const std::vector<Phase>& phases, const RunOptions& options) {
+  const bool goes_on = options.resume && !options.new_folder;
   for (const Phase& phase : phases) {
-    if (auto room =
-            options.directory ? check_disk(phase.blueprint, *options.directory) : Result<void>();
+    if (auto room = options.directory && !goes_on ? check_disk(phase.blueprint, *options.directory)
+                                                  : Result<void>();
         !room) {
       return room;
     }
@@ -310,13 +318,8 @@ int run(Console& console, RunArguments arguments, bool virtual_clock) {
       return fail(console, fits.error());
     }
   }
-  tell_other_names(console, arguments);
-  if (!arguments.quiet && experiment->phases().empty()) {
-    console.err << describe_briefly(phases->front().blueprint)
-                << data_told(phases->front().blueprint, false);
-  } else if (experiment->phases().empty()) {
-    console.err << data_warnings(phases->front().blueprint);
-  }
+  tell_what_runs(
+      console, arguments, experiment->phases().empty() ? &phases->front().blueprint : nullptr);
   RunOptions options{.virtual_clock = virtual_clock,
                      .directory = {},
                      .progress = arguments.quiet ? nullptr : &console.err,

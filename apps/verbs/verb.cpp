@@ -29,11 +29,10 @@ std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
   std::vector<CommandOption> options{
       {.names = "EXPERIMENT",
        .value = &arguments.experiment,
-       .doc = concat("a preset's name, or a .textproto or .json file (default: ",
+       .doc = concat("a preset, or a .textproto or .json file (default: ",
                      kDefaultPreset,
-                     "; where data.csv, data.arrays or data.folder is set, ",
-                     kOwnDataPreset,
-                     ")")}};
+                     "); where data.csv, data.arrays or data.folder is set, the default is ",
+                     kOwnDataPreset)}};
   const auto set =
       set_options(arguments, "sets a key, or selects a choice with its defaults; repeatable");
   options.insert(options.end(), set.begin(), set.end());

@@ -116,6 +116,17 @@ Result<void> check_csv(const proto::Csv& options, const CsvLoader& loader, const
 Result<void> check_prepared(const proto::Csv& options,
                             const CsvLoader& loader,
                             const Preparation* prepared) {
+  const bool as_they_are =
+      prepared && std::all_of(prepared->x.begin(), prepared->x.end(), [](const ColumnScale& scale) {
+        return scale.mean == 0 && scale.factor == 1;
+      });
+  if (as_they_are && loader.filled() > 0) {
+    return Error{ErrorKind::data,
+                 concat(options.path(),
+                        " is not usable: numbers are missing, and the weights, which were trained "
+                        "with data.csv.normalize=false, keep no means to take their place; fill "
+                        "them in, or take these rows out")};
+  }
   if (!prepared || (prepared->x.size() == loader.widths().size() &&
                     prepared->y.size() == (options.values() ? 1u : 0u))) {
     return {};
@@ -189,13 +200,13 @@ Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
   if (auto right = check_csv(options, loader, *table); !right) {
     return right.error();
   }
-  if (auto right = check_prepared(options, loader, prepared); !right) {
-    return right.error();
-  }
   const bool apart = !options.test_path().empty();
   const auto other = apart ? loader.read(options.test_path()) : Result<CsvTable>(CsvTable());
   if (!other) {
     return other.error();
+  }
+  if (auto right = check_prepared(options, loader, prepared); !right) {
+    return right.error();
   }
   const HeldOut rows = apart ? HeldOut{all_rows(*table), all_rows(*other)}
                              : hold_out(table->rows(), options.test_share(), seed);

@@ -127,15 +127,17 @@ Result<void> set_use(CsvColumns& columns,
   return {};
 }
 
-Result<bool> has_header(const proto::Csv& options, const Fields& first, const Fields& second) {
+Result<bool> has_header(const proto::Csv& options,
+                        const Fields& first,
+                        const Fields& second,
+                        char separator) {
   if (options.header() != proto::Csv::detect) {
     return options.header() == proto::Csv::present;
   }
   const auto header = detected_header(options, first, second);
   if (!header) {
     for (const std::string_view field : second) {
-      const auto setting =
-          csv_number_setting({field}, options, options.separator() == "," ? ',' : ';');
+      const auto setting = csv_number_setting({field}, options, separator);
       if (!setting.empty()) {
         return Error{ErrorKind::data,
                      concat(csv_shown(field),
@@ -283,13 +285,14 @@ std::string CsvColumns::key(std::size_t column) const {
 
 Result<CsvColumns> csv_columns(const proto::Csv& options,
                                const Fields& first,
-                               const Fields& second) {
+                               const Fields& second,
+                               char separator) {
   if (first.size() < 2) {
     return Error{ErrorKind::data,
                  concat("its first line is one field, where a target and a column beside it are "
                         "needed; data.csv.separator says what stands between two fields")};
   }
-  const auto header = has_header(options, first, second);
+  const auto header = has_header(options, first, second, separator);
   if (!header) {
     return header.error();
   }

@@ -59,12 +59,13 @@ struct CsvColumns {
   std::string key(std::size_t column) const;
 };
 
-/// From the first line of a file and its second one (no fields where there is none). A first column of which only the
+/// From the first line of a file and its second one (no fields where there is none), which `separator` parted. A first column of which only the
 /// header says nothing, as R writes names of rows, is left out, and so is a last one that is nothing but a separator.
 /// Error (data) where it cannot be told whether the first line is a header; (usage) where an option names a column
 /// that there is not, or one for two things. `categories=auto` is left for the caller.
 Result<CsvColumns> csv_columns(const proto::Csv& options,
                                const std::vector<std::string_view>& first,
-                               const std::vector<std::string_view>& second);
+                               const std::vector<std::string_view>& second,
+                               char separator);
 
 }  // namespace troupe

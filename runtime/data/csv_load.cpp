@@ -6,6 +6,7 @@
 #include "runtime/data/input_file.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -82,7 +83,10 @@ std::size_t end_of_rows(std::string_view text) {
   std::size_t end = 0;
   bool quoted = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    quoted = quoted != (text[i] == '"');
+    // As in 3.5" a quote behind a letter or digit opens nothing.
+    const bool literal =
+        !quoted && i > 0 && std::isalnum(static_cast<unsigned char>(text[i - 1])) != 0;
+    quoted = quoted != (text[i] == '"' && !literal);
     end = text[i] == '\n' && !quoted ? i + 1 : end;
   }
   return end;

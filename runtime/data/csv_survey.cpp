@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -24,19 +26,26 @@ struct ColumnSurvey {
   std::set<std::string, std::less<>> different{};  // fields that are no numbers and not missing
 };
 
-/// Of every column, and how many rows there are. Rows with too many or too few fields are passed over.
+/// Of every column, and how many rows there are; -1 where more is wrong than what stands in fields. Rows with too few fields
+/// are passed over.
 std::pair<std::vector<ColumnSurvey>, std::int64_t> survey(CsvReader& reader,
                                                           const proto::Csv& options,
                                                           const CsvColumns& columns) {
   std::vector<ColumnSurvey> all(columns.uses.size());
   std::int64_t rows = 0;
+  bool whole = true;
   CsvRow row;
   for (bool header = columns.header;; header = false) {
     const auto more = reader.next(row);
     if (!more || !*more) {
-      return {std::move(all), rows};
+      return {std::move(all), more && whole ? rows : -1};
     }
-    if (header || row.fields.size() < all.size()) {
+    if (header) {
+      continue;
+    }
+    const bool separator_last = row.fields.size() == all.size() + 1 && row.fields.back().empty();
+    whole = whole && (row.fields.size() == all.size() || separator_last);
+    if (row.fields.size() < all.size()) {
       continue;
     }
     ++rows;
@@ -46,7 +55,8 @@ std::pair<std::vector<ColumnSurvey>, std::int64_t> survey(CsvReader& reader,
       if (columns.uses[column] == ColumnUse::left_out) {
         continue;
       }
-      if (const auto number = csv_number(field, options)) {
+      const bool own = options.missing_words_size() > 0 && csv_missing(field, options);
+      if (const auto number = own ? std::nullopt : csv_number(field, options)) {
         here.fractions += *number == std::floor(*number) ? 0 : 1;
       } else if (csv_missing(field, options)) {
         here.missing += columns.uses[column] != ColumnUse::words || field.empty() ? 1 : 0;
@@ -86,6 +96,9 @@ std::string csv_settings(CsvReader reader,
                          const CsvColumns& columns,
                          char separator) {
   const auto [all, rows] = survey(reader, options, columns);
+  if (rows < 0) {
+    return "";  // it could not be read with any settings
+  }
   std::vector<std::string> words;
   std::vector<std::string> useless;
   std::vector<std::string> units;
@@ -139,7 +152,8 @@ std::string csv_settings(CsvReader reader,
 namespace {
 
 std::string plural(std::int64_t count, const char* one) {
-  return concat(count, " ", one, count == 1 ? "" : "s");
+  const char* const more = std::string_view(one).ends_with('s') ? "es" : "s";
+  return concat(count, " ", one, count == 1 ? "" : more);
 }
 
 std::string columns_told(const CsvLoader& loader, std::int64_t rows) {
@@ -183,23 +197,22 @@ std::string columns_told(const CsvLoader& loader, std::int64_t rows) {
 
 std::string classes_told(const std::vector<std::string>& names,
                          const std::vector<std::int64_t>& counts) {
-  std::string text = plural(static_cast<std::int64_t>(names.size()), "class");
-  text += names.size() == 1 ? ":" : "es:";
+  std::string text = plural(static_cast<std::int64_t>(names.size()), "class") + ":";
   for (std::size_t i = 0; i < std::min(names.size(), kClassesSaid); ++i) {
     text += concat(i == 0 ? " " : ", ", names[i], " (", counts[i], ")");
   }
   return text + (names.size() > kClassesSaid ? ", ..." : "");
 }
 
-/// Names that differ only in capitals, or that are the same number.
+/// Names that differ only in capitals.
 std::string twins_told(const std::vector<std::string>& names) {
-  std::set<std::pair<std::string, double>> seen;
+  std::set<std::string> seen;
   for (const std::string& name : names) {
     std::string lower = name;
     std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) {
       return static_cast<char>(std::tolower(c));
     });
-    if (!seen.emplace(lower, 0).second) {
+    if (!seen.insert(lower).second) {
       return concat(csv_shown(name), " and another class differ in capitals alone");
     }
   }
@@ -229,7 +242,7 @@ void doubt_classes(const std::vector<std::string>& names,
                             " rows; another column is predicted by --set data.csv.target=NAME"));
   } else if (const auto rare = std::count(counts.begin(), counts.end(), 1); rare > 0) {
     doubts.push_back(concat(plural(rare, "class"),
-                            rare == 1 ? " has" : "es have",
+                            rare == 1 ? " has" : " have",
                             " one row each: it is either for training or for tests"));
   }
   if (std::string twins = twins_told(names); !twins.empty()) {

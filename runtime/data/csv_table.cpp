@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::size_t kWordsMax = 4096;  // of one column
 
+/// Whether nothing is known. A column of words has NA as a word, too, where what is missing is refused.
+bool is_missing(std::string_view field, ColumnUse use, const proto::Csv& options) {
+  return field.empty() || ((use != ColumnUse::words || options.missing() != proto::Csv::refuse) &&
+                           csv_missing(field, options));
+}
+
 }  // namespace
 
 std::vector<std::string> CsvLoader::class_names() const {
@@ -91,8 +97,8 @@ Result<std::optional<double>> CsvLoader::cell(const CsvRow& row, std::size_t col
     return number ? Result<std::optional<double>>(*number) : number.error();
   };
   const auto number = use == ColumnUse::words ? std::nullopt : csv_number(field, options_);
-  if (field.empty() ||
-      (!number && (use != ColumnUse::words || !refused) && csv_missing(field, options_))) {
+  // Of the words for it only those of one's own may be numbers, such as -999.
+  if ((!number || options_.missing_words_size() > 0) && is_missing(field, use, options_)) {
     if (refused) {
       return wrong(row,
                    column,
@@ -142,10 +148,18 @@ Result<void> CsvLoader::add_row(const CsvRow& row, CsvTable& table) {
                         " fields; right are ",
                         columns_.uses.size())};
   }
-  const std::size_t before = table.cells.size();
+  // First of all, so that the words and numbers of a row that is left out do not count.
+  for (std::size_t column = 0; column < fields && options_.missing() != proto::Csv::refuse;
+       ++column) {
+    const bool needed =
+        is_used(column) ? options_.missing() == proto::Csv::drop : column == target_;
+    if (needed && is_missing(row.fields[column], columns_.uses[column], options_)) {
+      ++dropped_;
+      return {};
+    }
+  }
   std::vector<double> marks;
-  std::optional<double> target;
-  bool whole = true;
+  double target = 0;
   for (std::size_t column = 0; column < fields; ++column) {
     if (columns_.uses[column] == ColumnUse::left_out) {
       continue;
@@ -155,22 +169,16 @@ Result<void> CsvLoader::add_row(const CsvRow& row, CsvTable& table) {
       return number.error();
     }
     if (column == target_) {
-      target = *number;
+      target = number->value_or(0);
       continue;
     }
-    whole = whole && *number;
     if (options_.missing() == proto::Csv::token && columns_.uses[column] == ColumnUse::number) {
       marks.push_back(*number ? 0 : 1);
     }
     table.cells.push_back(number->value_or(std::nan("")));
   }
-  if (!target || (!whole && options_.missing() == proto::Csv::drop)) {
-    table.cells.resize(before);
-    ++dropped_;
-    return {};
-  }
   table.cells.insert(table.cells.end(), marks.begin(), marks.end());
-  table.targets.push_back(*target);
+  table.targets.push_back(target);
   table.lines.push_back(row.line);
   return {};
 }
@@ -192,8 +200,8 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
   if (lines[0].empty()) {
     return Error{ErrorKind::data, "it holds no line"};
   }
-  auto columns =
-      csv_columns(options_, {lines[0].begin(), lines[0].end()}, {lines[1].begin(), lines[1].end()});
+  auto columns = csv_columns(
+      options_, {lines[0].begin(), lines[0].end()}, {lines[1].begin(), lines[1].end()}, separator_);
   if (!columns) {
     return columns.error();
   }
@@ -244,6 +252,9 @@ Result<void> CsvLoader::take_words(const Preparation& prepared, bool found) {
   }
   if (names.empty() || prepared.columns.empty() || wrong_name() == names.end()) {
     return {};  // nothing by which they could be told
+  }
+  if (names.size() != prepared.columns.size()) {
+    return Error{ErrorKind::data, what};  // of weights that are damaged
   }
   const auto place = static_cast<std::size_t>(wrong_name() - names.begin());
   return Error{ErrorKind::data,

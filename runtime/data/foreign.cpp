@@ -64,6 +64,11 @@ constexpr std::array kForeignForms{
     ForeignForm{"<!DOCTYPE"sv, "", "a web page", "", ""},
     ForeignForm{"<!doctype"sv, "", "a web page", "", ""},
     ForeignForm{"<html"sv, "", "a web page", "", ""},
+    ForeignForm{"{\""sv,
+                "}\n{"sv,
+                "JSON, an object a line",
+                "import pandas; d=pandas.read_json(P, lines=True)",
+                ""},
     ForeignForm{"{\""sv, "", "JSON", "import pandas; d=pandas.read_json(P)", ""},
     ForeignForm{"[{"sv, "", "JSON", "import pandas; d=pandas.read_json(P)", ""},
     ForeignForm{"\x89PNG"sv, "", "a PNG image", "", ""},
@@ -92,8 +97,8 @@ std::string conversion(const ForeignForm& form, const std::string& path, Wanted 
   if (code.empty()) {
     return "";
   }
-  if (const std::size_t at = code.find("(P)"); at != code.npos) {
-    code.replace(at, 3, "(\"" + path + "\")");
+  if (const std::size_t at = code.find("(P"); at != code.npos) {
+    code.replace(at + 1, 1, "\"" + path + "\"");
   }
   if (wanted == Wanted::table) {
     return concat("; python3 -c '",
@@ -130,14 +135,17 @@ std::string foreign_form(std::span<const std::uint8_t> begin,
                          Wanted wanted) {
   const std::string_view head(reinterpret_cast<const char*>(begin.data()),
                               std::min(begin.size(), kLookedAt));
-  if (wanted != Wanted::image && (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff"))) {
+  if ((wanted == Wanted::table || wanted == Wanted::arrays) &&
+      (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff"))) {
     return concat(
         "it is text in UTF-16; save it as UTF-8, for example by iconv -f UTF-16 -t UTF-8 ",
         path,
         " > utf8.csv");
   }
+  // A file of tokens has no head of its own: two or three bytes are a token or so that may well be the first one.
+  const std::size_t least = wanted == Wanted::tokens ? 4 : 1;
   const auto form = std::find_if(kForeignForms.begin(), kForeignForms.end(), [&](const auto& f) {
-    return head.starts_with(f.begin) && head.find(f.within) != head.npos;
+    return f.begin.size() >= least && head.starts_with(f.begin) && head.find(f.within) != head.npos;
   });
   return form == kForeignForms.end()
              ? std::string()

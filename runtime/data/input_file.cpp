@@ -31,7 +31,9 @@ struct ::archive* open_packed(const std::string& path) {
     return nullptr;
   }
   struct ::archive* const packed = archive_read_new();
-  archive_read_support_filter_all(packed);
+  archive_read_support_filter_bzip2(packed);
+  archive_read_support_filter_xz(packed);
+  archive_read_support_filter_zstd(packed);
   archive_read_support_format_raw(packed);
   struct ::archive_entry* entry = nullptr;
   if (archive_read_open_filename(packed, path.c_str(), kReadBytes) == ARCHIVE_OK) {

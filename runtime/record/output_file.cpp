@@ -176,8 +176,8 @@ void sync_path(const std::filesystem::path& path) {
 Result<void> replace_file(const std::filesystem::path& path,
                           const std::function<void(OutputFile&)>& write) {
   std::error_code code;
-  if (const auto status = std::filesystem::status(path, code);
-      std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+  const auto before = std::filesystem::status(path, code);
+  if (std::filesystem::exists(before) && !std::filesystem::is_regular_file(before)) {
     return Error{ErrorKind::lost, concat(path.string(), " could not be written: it is no file")};
   }
   std::filesystem::path partial = path;
@@ -189,6 +189,9 @@ Result<void> replace_file(const std::filesystem::path& path,
   write(**file);
   auto outcome = (*file)->close();
   if (outcome) {
+    if (std::filesystem::exists(before)) {  // what is kept from others stays so
+      std::filesystem::permissions(partial, before.permissions(), code);
+    }
     std::filesystem::rename(partial, path, code);
     if (code) {
       outcome =
@@ -202,6 +205,17 @@ Result<void> replace_file(const std::filesystem::path& path,
 }
 
 Result<void> write_file(const std::filesystem::path& path, std::string_view text) {
+  std::error_code code;
+  const auto named = std::filesystem::symlink_status(path, code);
+  if (std::filesystem::exists(named) && !std::filesystem::is_regular_file(named)) {
+    // A link (/dev/stdout is one), a pipe or a device stays what it is, and nothing is put beside it.
+    auto file = OutputFile::create(path);
+    if (!file) {
+      return file.error();
+    }
+    (*file)->write(text);
+    return (*file)->close();
+  }
   return replace_file(path, [text](OutputFile& file) { file.write(text); });
 }
 

@@ -411,6 +411,10 @@ TEST_CASE("an experiment's file names its data beside itself", "[apps]") {
   const Said set = run_program(
       {"config", "print", folder / "there/mine.textproto", "--set", "data.csv.path=mine.csv"});
   CHECK_THAT(set.out, says("path: \"mine.csv\""));
+  std::filesystem::copy_file(folder / "there/mine.textproto",
+                             folder / "there/experiment.textproto");
+  const Said written = run_program({"config", "print", folder / "there/experiment.textproto"});
+  CHECK_THAT(written.out, says("path: \"mine.csv\""));
 }
 
 TEST_CASE("help of the program lists its verbs and exit codes", "[apps]") {

@@ -8,6 +8,7 @@
 #include "tests/support/skip.hpp"
 
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -126,6 +127,41 @@ TEST_CASE("an interrupt ends a run whose first update is far away, because nobod
       CHECK_THAT(contents(run + "/summary.json"), says("\"outcome\": \"interrupted\""));
     }
   }
+}
+
+TEST_CASE("after a second interrupt a program that is busy with something else ends, too",
+          "[apps]") {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    try {
+      const Interrupts interrupts;
+      kill(getpid(), SIGTERM);
+      // A second one that comes before the first is taken is none.
+      while (Interrupts::count() == 0) {
+        usleep(1000);
+      }
+      kill(getpid(), SIGTERM);
+      for (;;) {
+        pause();
+      }
+    } catch (...) {
+      _exit(1);
+    }
+  }
+  int status = 0;
+  pid_t ended = 0;
+  for (int i = 0; i < 6000 && ended == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ended = waitpid(child, &status, WNOHANG);
+  }
+  if (ended == 0) {
+    kill(child, SIGKILL);
+    waitpid(child, &status, 0);
+  }
+  CHECK(ended == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGTERM);
 }
 
 TEST_CASE("threads that work while interrupts are counted never take one", "[apps]") {

@@ -361,7 +361,7 @@ TEST_CASE("no key is suggested that a phase may not set", "[apps]") {
   };
   const std::string phase = said_of("phase=1", "seed=2");
   CHECK_THAT(phase, says("phases[0].set: phase: an experiment has no key \"phase\" (legal: name,"));
-  CHECK_THAT(phase, says(" start_from)"));
+  CHECK_THAT(phase, says(" start_from_skip)"));
   CHECK_THAT(phase, !says(" phases,"));
   CHECK_THAT(said_of("start_fom=a", "seed=2"), says("did you mean \"start_from\"?"));
   CHECK_THAT(said_of("seed=2", "start_fom=a"), !says("start_from"));

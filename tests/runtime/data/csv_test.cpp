@@ -393,10 +393,28 @@ TEST_CASE("what is missing is dropped, filled in or marked", "[runtime][data]") 
   CHECK(x_of("token") == std::pair(std::int64_t{4}, Shape{5}));
   CHECK_THAT(Table("x,y\n1,0\n2,1\n3,NaN\n").refusal(),
              says("line 4, column \"y\": \"NaN\" stands for what is not known"));
+  const auto coded = Table("a,b,y\n1,p,0\n-999,q,1\n3,r,0\n5,p,1\n",
+                           {"categories=[b]", "missing=drop", "missing_words=[-999]"})
+                         .open();
+  REQUIRE(coded);
+  CHECK((*coded)->size(Split::train) + (*coded)->size(Split::test) == 3);
+  CHECK((*coded)->sample_shape() == Shape{3});  // q is of no row that is left
+}
+
+TEST_CASE("weights that keep no means are shown no table with gaps", "[runtime][data]") {
+  const std::string rows = "a,y\n1,0\n3,1\n5,0\n8,1\n";
+  const std::string gap = "a,y\n1,0\nNA,1\n";
+  const auto normal = Table(rows).open();
+  const auto plain = Table(rows, {"normalize=false"}).open();
+  REQUIRE((normal && plain));
+  CHECK(Table(gap, {"missing=mean"}).refusal((*normal)->preparation()) == "");
+  CHECK_THAT(Table(gap, {"missing=mean"}).refusal((*plain)->preparation()),
+             says("keep no means to take their place"));
 }
 
 TEST_CASE("numbers are written as the settings say", "[runtime][data]") {
   CHECK_THAT(Table("a;y\n0,12;u\n0,5;v\n").refusal(), says("--set data.csv.decimal=comma"));
+  CHECK_THAT(Table("a,y\n\"1,234\",u\n12,v\n").refusal(), says("--set data.csv.thousands=,"));
   const auto numbers = [](const char* text, const std::vector<std::string>& assignments) {
     std::vector<std::string> all{"normalize=false", "test_share=0.01"};
     all.insert(all.end(), assignments.begin(), assignments.end());
@@ -434,6 +452,7 @@ TEST_CASE("what was understood is told, and what looks wrong", "[runtime][data]"
   REQUIRE(told.understood.size() == 3);
   CHECK(told.understood[0] ==
         "40 rows of 3 columns: column \"y\" is the target; 2 columns of numbers");
+  CHECK_THAT(told.understood[1], says("40 classes: 0 (1), 1 (1), 4 (1), "));
   CHECK(told.understood[2] == "36 samples for training and 4 for tests, drawn by seed");
   REQUIRE(told.doubts.size() == 2);
   CHECK_THAT(told.doubts[0], says("--set data.csv.values=true"));

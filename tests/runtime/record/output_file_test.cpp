@@ -100,6 +100,23 @@ TEST_CASE("a file is replaced in one step, or stays as it was", "[record]") {
   CHECK_FALSE(fs::is_symlink(folder.path / "y.partial"));
 }
 
+TEST_CASE("a text goes where a link leads, and stays kept from others", "[record]") {
+  const Folder folder;
+  const fs::path path = folder.path / "x";
+  const fs::path link = folder.path / "link";
+  constexpr auto kMine = fs::perms::owner_read | fs::perms::owner_write;
+  REQUIRE(write_file(path, "old"));
+  fs::permissions(path, kMine);
+  fs::create_symlink("x", link);
+  REQUIRE(write_file(link, "new"));
+  CHECK(fs::is_symlink(link));
+  CHECK(contents(path) == "new");
+  REQUIRE(write_file(path, "newer"));
+  CHECK(contents(link) == "newer");
+  CHECK(fs::status(path).permissions() == kMine);
+  CHECK(write_file("/dev/null", "anything"));
+}
+
 TEST_CASE("a file that was removed, moved or replaced under its writer is noticed", "[record]") {
   const Folder folder;
   const fs::path here = folder.path / "run";
