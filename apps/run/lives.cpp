@@ -143,6 +143,7 @@ Life Lives::live() {
   proto::Experiment experiment = blueprint_.experiment;
   if (options.resume) {
     experiment.clear_start_from();  // the weights are in the checkpoint
+    experiment.clear_start_from_skip();
   }
   std::optional<WaitingLine> line;
   if (first_.progress) {

@@ -246,6 +246,7 @@ Result<Recut> recut(const FoundCheckpoint& found, const std::vector<std::string>
   auto before = parse_experiment(checkpoint.experiment, found.path.string());
   if (before) {
     before->clear_start_from();
+    before->clear_start_from_skip();
     if (auto resolved = resolve(*before); !resolved) {
       return resolved.error();
     }

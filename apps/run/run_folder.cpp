@@ -71,6 +71,7 @@ void point_latest(const fs::path& runs, const fs::path& target) {
       fs::exists(runs / kLatest, code)) {
     return;  // somebody's own
   }
+  fs::remove(made, code);  // of a process of the same number that was killed here
   fs::create_directory_symlink(target, made, code);
   if (!code) {
     fs::rename(made, runs / kLatest, code);

@@ -107,6 +107,10 @@ Result<void> read_network(Blueprint& b) {
                           misfit ? "; start_from_skip=[NAMES] begins parameters by seed" : "")};
     }
     b.start = *std::move(start);
+  } else if (!e.start_from_skip().empty()) {
+    return Error{ErrorKind::usage,
+                 "start_from_skip leaves parameters out of the weights that start_from names; name "
+                 "these, too"};
   }
   return check_blueprint(b, Known::network);
 }

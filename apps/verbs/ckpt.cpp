@@ -157,6 +157,7 @@ Result<std::string> import_weights(const CkptArguments& arguments) {
     return experiment.error();
   }
   experiment->clear_start_from();  // it may be what is to be made here
+  experiment->clear_start_from_skip();
   const auto phases = phases_of(*experiment);
   if (!phases) {
     return phases.error();

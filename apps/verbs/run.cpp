@@ -125,6 +125,7 @@ Result<proto::Experiment> experiment_of(const RunArguments& arguments,
       return resolved.error();
     }
     experiment->clear_start_from();  // the weights are in the checkpoint
+    experiment->clear_start_from_skip();
   }
   return experiment;
 }

@@ -83,6 +83,8 @@ TEST_CASE("weights are taken over for another head, which begins by seed and is 
   CHECK(entry("b", "dense3.weight") != entry("a", "dense3.weight"));
   CHECK_THAT(run("c", {"start_from=" + folder / "a", "start_from_skip=[head*]"}).err,
              says("start_from_skip: no parameter of the network is called like \"head*\""));
+  CHECK_THAT(run("c", {"start_from_skip=[dense3*]"}).err,
+             says("start_from_skip leaves parameters out"));
   CHECK_THAT(run("d", {"start_from=" + folder / "a", "model=mlp"}).err,
              says("start_from_skip=[NAMES] begins parameters by seed"));
   const Said imported = run_program({"ckpt",
