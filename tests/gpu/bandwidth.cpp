@@ -79,6 +79,41 @@ void batch_norm(Passes& passes, Stream& stream, std::int64_t rows, std::int64_t 
   });
 }
 
+void codecs(Passes& passes, Stream& stream, const Tensor& x, const Tensor& out) {
+  const std::int64_t n = x.elements();
+  const auto elements = static_cast<double>(n);
+  const MessageRows one{.offset = 0, .size = n, .count = 1};
+  const MessageRows rows{.offset = 0, .size = 256, .count = n / 256};
+
+  struct Row {
+    std::string name;
+    MessageCode code;
+    double bytes;  // of a number in the message
+  };
+
+  for (const auto& [name, code, bytes] :
+       {Row{"int8, blocks of 256", {.kind = CodeKind::int8, .block = 256}, 1},
+        Row{"bf16", {.kind = CodeKind::bfloats}, 2},
+        Row{"one_bit, one row", {.kind = CodeKind::signs, .rows = {&one, 1}}, 0.125},
+        Row{"one_bit, rows of 256", {.kind = CodeKind::signs, .rows = {&rows, 1}}, 0.125}}) {
+    const Tensor message = stream.allocate({code.words(n)}, DType::int32);
+    passes.measure("encode " + name, (4 + bytes) * elements, [&] {
+      encode_message(stream, code, x, message);
+    });
+    passes.measure("decode " + name, (4 + bytes) * elements, [&] {
+      decode_message(stream, code, message, out);
+    });
+    if (code.kind == CodeKind::int8) {
+      const Tensor odd = stream.allocate({1}, DType::int32);
+      passes.measure(
+          "add what was left", 12 * elements, [&] { add_left(stream, x, 1, out, out, odd); });
+      passes.measure("keep what is left, int8", 9 * elements, [&] {
+        keep_left(stream, code, message, x, odd, out);
+      });
+    }
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -121,14 +156,7 @@ int main(int argc, char** argv) {
   passes.measure("sums of 256 columns", 4 * elements, [&] {
     column_sum(stream, g.reshape({n / 256, 256}), sums, false);
   });
-  const MessageCode code{.kind = CodeKind::int8, .block = 256};
-  const Tensor message = stream.allocate({code.words(n)}, DType::int32);
-  passes.measure("encode int8, blocks of 256", 5 * elements, [&] {
-    encode_message(stream, code, g, message);
-  });
-  passes.measure("decode int8, blocks of 256", 5 * elements, [&] {
-    decode_message(stream, code, message, w);
-  });
+  codecs(passes, stream, g, w);
   batch_norm(passes, stream, n / 1024, 64);
   batch_norm(passes, stream, 1024, 512);
   return 0;

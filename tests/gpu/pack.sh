@@ -22,10 +22,12 @@ for folder in kernels runtime system; do
   [ -n "$program" ] || { echo "tests/gpu/pack.sh: ${emulated}${folder}_tests is not built" >&2; exit 1; }
   strip -o "$content/${folder}_tests" "$program"
 done
-strip -o "$content/gpu_bandwidth" $build/tests/gpu/${emulated}gpu_bandwidth
+for program in gpu_bandwidth gpu_decisions; do
+  strip -o "$content/$program" $build/tests/gpu/$emulated$program
+done
 [ -z "$emulated" ] || cp -P $build/tests/kernels/device_on_cpu/lib*.so* "$content/lib"
 # What belongs to glibc is the machine's own.
-for program in "$content"/troupe "$content"/gpu_bandwidth "$content"/*_tests; do
+for program in "$content"/troupe "$content"/gpu_* "$content"/*_tests; do
   LD_LIBRARY_PATH=$content/lib ldd "$program"
 done | awk '$2 == "=>" { print $3 }' | sort -u |
   grep -vE "/(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|anl|nsl))\.so|^$content" |

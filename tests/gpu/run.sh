@@ -1,19 +1,26 @@
 #!/usr/bin/env bash
-# What is to be learnt on a machine with a GPU, in nine minutes, by what pack.sh has put beside this. Each step's result is written
-# when it is there, into $OUT (default: report/ beside this file): report.md, report.json, and a log for each step. A step that cannot run
-# says why.
+# What is to be learnt on a machine with a GPU, in two calls of nine minutes at most each, by what pack.sh has put beside this. Each
+# step's result is written when it is there, into $OUT (default: report/ beside this file, or report_N): report.md, report.json, and a log
+# for each step. A step that cannot run says why.
 #
-#     ./run.sh            # all parts
-#     ./run.sh --part N   # 1 the machine and the tests; 2 compute-sanitizer; 3 whole runs; 4 bandwidths and bench gpu; 5 beside PyTorch
+#     ./run.sh               # parts 1 to 4
+#     ./run.sh --part N...   # 1 the machine and the tests; 2 compute-sanitizer; 3 whole runs; 4 decisions and bandwidths;
+#                            # 5 bench gpu and gaps; 6 beside PyTorch
+#
+# The limits of parts 1 to 4 together, and of 5 and 6, are 540 s; TROUPE_LIMIT_S=1080 doubles each.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-part=
+parts="1 2 3 4"
+out=${OUT:-$here/report}
 case "${1:-}" in
 "") ;;
---part) part=${2:?} ;;
+--part)
+  shift
+  parts=${*:?which part?}
+  out=${OUT:-$here/report_${parts// /_}}
+  ;;
 *) sed -n '2,/^set/{/^#/p}' "$0" >&2; exit 2 ;;
 esac
-out=${OUT:-$here/report}
 all_s=${TROUPE_LIMIT_S:-540}
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -41,7 +48,7 @@ cd "$(mktemp -d)" || exit 1
 names=() results=() seconds=() remarks=()
 
 text() { # one line, fit for JSON and a table
-  tr '\n\t|' '  /' | tr -d '\000-\037' | sed 's/\\/\\\\/g; s/"/\\"/g; s/  */ /g' | cut -c1-1200
+  tr '\n\t|' '  /' | tr -d '\000-\037' | sed 's/\\/\\\\/g; s/"/\\"/g; s/  */ /g' | cut -c1-2400
 }
 
 write_report() {
@@ -69,7 +76,8 @@ write_report() {
 step() {
   local of=$1 name=$2 limit=$3 began=$SECONDS result code remark watch
   shift 3
-  [ -z "$part" ] || [ "$part" = "$of" ] || return 0
+  case " $parts " in *" $of "*) ;; *) return 0 ;; esac
+  limit=$((limit * all_s / 540))
   [ "$limit" -le $((all_s - SECONDS)) ] || limit=$((all_s - SECONDS))
   if [ "$limit" -le 5 ]; then
     result=skipped remark="no time is left; --part $of runs it"
@@ -90,7 +98,7 @@ step() {
     137) result="over its limit of $limit s" ;;
     *) result="failed ($code)" ;;
     esac
-    remark=$(grep -v '^ *$' "$out/$name.log" | grep -v '^=*$' | tail -${LINES_OF_REMARK:-1} | text)
+    remark=$(grep -v '^ *$' "$out/$name.log" | grep -v '^=*$' | tail -"${LINES_OF_REMARK:-1}" | text)
   fi
   names+=("$name") results+=("$result") seconds+=($((SECONDS - began))) remarks+=("$remark")
   echo "$name: $result. $remark"
@@ -106,10 +114,10 @@ machine() {
   nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 }
 
-tests() { # PROGRAM FILE: the cases of one file; skipped where none of them could run
+judged() { # COMMAND...: of a test program; skipped where none of its cases could run
   local code log
   log=$(mktemp)
-  ours "$1" "-#" "[#$2]" -w NoTests | tee "$log"
+  "$@" | tee "$log"
   code=${PIPESTATUS[0]}
   if [ "$code" -eq 4 ]; then
     ! grep -q "^All tests passed (" "$log" || { code=0; echo "All others passed"; }
@@ -118,10 +126,16 @@ tests() { # PROGRAM FILE: the cases of one file; skipped where none of them coul
   return "$code"
 }
 
-sanitizer() { # TOOL FILE CASES
+tests() { # PROGRAM FILE: the cases of one file
+  judged ours "$1" "-#" "[#$2]" -w NoTests
+}
+
+sanitizer() { # TOOL CASES...: of kernels_tests
   command -v compute-sanitizer >/dev/null || { echo "no compute-sanitizer"; return 4; }
   gpu || return 4
-  LD_LIBRARY_PATH=$libraries compute-sanitizer --tool "$1" --error-exitcode 1 "$content/kernels_tests" "$3"
+  local tool=$1
+  shift
+  judged env LD_LIBRARY_PATH="$libraries" compute-sanitizer --tool "$tool" --error-exitcode 1 "$content/kernels_tests" "$@"
 }
 
 gpu() {
@@ -144,10 +158,20 @@ whole_run() { # ALLOWED SETTINGS...
     exit !(d <= allowed) }'
 }
 
-bandwidth() { # on the GPU that the CPU plays, few elements
+played() { # the GPU is one that the CPU plays
+  [ -e "$content/lib/libcudnn.so.on_cpu" ]
+}
+
+bandwidth() {
   local elements=$((1 << 26))
-  [ ! -e "$content/lib/libcudnn.so.on_cpu" ] || elements=$((1 << 14))
+  ! played || elements=$((1 << 14))
   ours gpu_bandwidth $elements
+}
+
+decision() {
+  local small=
+  ! played || small=small
+  ours gpu_decisions "$1" $small
 }
 
 bench() {
@@ -166,26 +190,31 @@ peers() {
   bench gpu-peers
 }
 
-step 1 machine 30 machine
-step 1 parity_test 120 tests kernels_tests parity_test
+step 1 machine 20 machine
+step 1 parity_test 60 tests kernels_tests parity_test
 for file in precision_test cuda_views_test cuda_stream_test cuda_coding_test group_mean_test; do
-  step 1 kernels_$file 60 tests kernels_tests $file
+  step 1 kernels_$file 20 tests kernels_tests $file
 done
-step 1 device_link_gpu_test 30 tests runtime_tests device_link_gpu_test
-step 1 precision_test 60 tests runtime_tests precision_test
-step 1 gpu_test 120 tests system_tests gpu_test
+step 1 device_link_gpu_test 15 tests runtime_tests device_link_gpu_test
+step 1 precision_test 25 tests runtime_tests precision_test
+step 1 gpu_test 50 tests system_tests gpu_test
 for tool in memcheck racecheck synccheck; do
-  step 2 $tool 60 sanitizer $tool parity_test "layer and group normalization agree,reductions agree,attention agrees"
+  step 2 $tool 30 sanitizer $tool "layer and group normalization agree,reductions agree,attention agrees"
 done
-step 3 run_one_stage 40 whole_run 0.02 --set pipeline.stages=1
-step 3 run_one_f_one_b 40 whole_run 0.02 --set pipeline.schedule=one_f_one_b --set pipeline.weights=latest
-step 3 run_replicas 40 whole_run 0.02 --set pipeline.stages=1 --set replicas.count=2 --set replicas.exchange=synchronous
+step 2 memcheck_cuda_stream_test 30 sanitizer memcheck "-#" "[#cuda_stream_test]"
+step 3 run_one_stage 15 whole_run 0.02 --set pipeline.stages=1
+step 3 run_one_f_one_b 15 whole_run 0.02 --set pipeline.schedule=one_f_one_b --set pipeline.weights=latest
+step 3 run_replicas 15 whole_run 0.02 --set pipeline.stages=1 --set replicas.count=2 --set replicas.exchange=synchronous
 # What threads do on the real clock differs from run to run.
-step 3 run_async_one_f_one_b 40 whole_run 0.25
-LINES_OF_REMARK=16
-step 4 bandwidth 60 bandwidth
-step 4 bench_gpu 200 bench gpu
-step 4 gaps 60 gaps
-step 5 bench_peers 240 peers
+step 3 run_async_one_f_one_b 15 whole_run 0.25
+step 4 decision_waiting 24 decision waiting
+for what in bgrad lenet muon attention; do
+  step 4 decision_$what 11 decision $what
+done
+LINES_OF_REMARK=26
+step 4 bandwidth 22 bandwidth
+step 5 bench_gpu 200 bench gpu
+step 5 gaps 60 gaps
+step 6 bench_peers 240 peers
 echo "written: $out/report.md, $out/report.json"
 case " ${results[*]} " in *failed* | *over*) exit 1 ;; esac
