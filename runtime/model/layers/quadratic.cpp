@@ -1,5 +1,6 @@
 #include "runtime/model/layers.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
@@ -34,9 +35,9 @@ class Quadratic final : public PlainLayer {
       value += 0.5 * curvatures_[i] * values[i] * values[i];
     }
     Tensor y = pass.stream.allocate(x.shape());
-    for (std::size_t r = 0; r < y.span<float>().size(); ++r) {
-      y.span<float>()[r] = x.span<float>()[r] + static_cast<float>(value);
-    }
+    std::ranges::transform(x.span<float>(), y.span<float>().begin(), [value](float row) {
+      return row + static_cast<float>(value);
+    });
     saved = {w[0], {}};
     return y;
   }
