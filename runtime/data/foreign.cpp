@@ -42,8 +42,10 @@ constexpr std::array kForeignForms{
                 "an old Excel workbook",
                 "import pandas; d=pandas.read_excel(P)",
                 ""},
-    ForeignForm{"PAR1"sv, "", "a Parquet file", "import pandas; d=pandas.read_parquet(P)", ""},
-    ForeignForm{"ARROW1"sv, "", "a Feather file", "import pandas; d=pandas.read_feather(P)", ""},
+    ForeignForm{
+        "PAR1"sv, "\x15"sv, "a Parquet file", "import pandas; d=pandas.read_parquet(P)", ""},
+    ForeignForm{
+        "ARROW1\0\0"sv, "", "a Feather file", "import pandas; d=pandas.read_feather(P)", ""},
     ForeignForm{"\x89HDF"sv, "", "an HDF5 file", "import pandas; d=pandas.read_hdf(P)", ""},
     ForeignForm{"MATLAB 5"sv,
                 "",
@@ -85,6 +87,9 @@ constexpr std::array kForeignForms{
 std::string conversion(const ForeignForm& form, const std::string& path, Wanted wanted) {
   const std::string stem = std::filesystem::path(path).stem().string();
   std::string code(wanted == Wanted::table || form.arrays.empty() ? form.frame : form.arrays);
+  if (path.find_first_of("'\"\\") != path.npos) {
+    return "";  // neither a shell nor Python would read the path as it is
+  }
   if (wanted == Wanted::image) {
     return form.called.ends_with("image")
                ? concat("; python3 -c 'from PIL import Image; Image.open(\"",

@@ -243,6 +243,37 @@ TEST_CASE("paths may begin at home", "[apps]") {
              says("path: \"" + (folder / "t.csv") + "\""));
 }
 
+TEST_CASE("own data trains by AdamW on one stage, and a run that has learnt nothing is told of",
+          "[apps]") {
+  const Folder folder;
+  const auto table = [&](const std::string& name, bool tells) {
+    std::ofstream file(folder / name);
+    file << "x,y\n";
+    for (int i = 0; i < 60; ++i) {
+      file << (tells ? i % 3 : 1) << ',' << (i % 3 == 0 ? "rose" : "aster") << '\n';
+    }
+    return "data.csv.path=" + (folder / name);
+  };
+  const std::string tells = table("tells.csv", true);
+  const Said said = run_program({"config", "print", "--set", tells});
+  CHECK_THAT(said.out, says("name: \"own-data\"") && says("rule: adamw") && says("stages: 1"));
+  const Said asked =
+      run_program({"config", "print", "--set", tells, "--set", "optimizer.rule=sgd"});
+  CHECK_THAT(asked.out, !says("adamw"));
+
+  const std::string hint = "hint: this is no better than the most frequent class";
+  const auto run = [&](const std::string& set) {
+    return run_program({"sim", "--out", "none", "--set", set, "--set", "stop.epochs=40"});
+  };
+  const Said learnt = run(tells);
+  CHECK(learnt.code == 0);
+  CHECK_THAT(learnt.err, !says(hint));
+  // One answer for all is the best there is.
+  const Said nothing = run(table("silent.csv", false));
+  CHECK(nothing.code == 0);
+  CHECK_THAT(nothing.err, says(hint) && says("try more epochs"));
+}
+
 TEST_CASE("a table that is larger than memory should hold is refused before it is read", "[apps]") {
   const Folder folder;
   { const std::ofstream file(folder / "t.csv"); }

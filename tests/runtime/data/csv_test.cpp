@@ -236,6 +236,47 @@ TEST_CASE("whether there is a header shows in two lines, or is asked for", "[run
   CHECK(Table("a,b\nc,d\n").refusal() == unclear);
 }
 
+TEST_CASE("tables packed by bzip2, xz and zstd are the tables in them, and damaged ones are told",
+          "[runtime][data]") {
+  // "x,y\n1,a\n2,b\n3,a\n4,b\n"
+  const std::string names[]{"bzip2", "xz", "zstd"};
+  const std::string files[]{
+      "425a6839314159265359afbfadff0000095980001000043c0030000060200021a9ea6188400c2264e24e302004f0"
+      "bb9229c2"
+      "84857dfd6ff8",
+      "fd377a585a000004e6d6b4460200210116000000742fe5a3010013782c790a312c610a322c620a332c610a342c62"
+      "0a008253"
+      "c33a9624f1db00012c14f80a6d031fb6f37d010000000004595a",
+      "28b52ffd0458a10000782c790a312c610a322c620a332c610a342c620a4185fd5f"};
+  for (std::size_t f = 0; f < std::size(files); ++f) {
+    INFO(names[f]);
+    std::string bytes;
+    for (std::size_t i = 0; i < files[f].size(); i += 2) {
+      bytes.push_back(static_cast<char>(std::stoi(files[f].substr(i, 2), nullptr, 16)));
+    }
+    const auto whole = Table(bytes, {"test_share=0.5"}).open();
+    REQUIRE(whole);
+    CHECK((*whole)->size(Split::train) + (*whole)->size(Split::test) == 4);
+    CHECK((*whole)->classes() == 2);
+    const std::string cut = Table(bytes.substr(0, bytes.size() / 2)).refusal();
+    CHECK_THAT(cut, Catch::Contains("damaged or cut short"));
+  }
+}
+
+TEST_CASE("a column that is called like the beginning of another program's file is a column",
+          "[runtime][data]") {
+  CHECK(Table("PAR1,PAR2,y\n1,2,a\n3,4,b\n5,6,a\n").open());
+  CHECK_THAT(Table(std::string("PAR1\x15\0\x15", 7)).refusal(), Catch::Contains("a Parquet file"));
+  TemporaryFolder folder;
+  folder.write("it's.csv", std::string("PAR1\x15\0\x15", 7));
+  proto::Experiment e;
+  REQUIRE(set_value(e, "data.csv.path=" + (folder / "it's.csv")));
+  REQUIRE(resolve(e));
+  const auto opened = open_csv(e.data().csv(), 1, nullptr);
+  REQUIRE_FALSE(opened);
+  CHECK_THAT(opened.error().message, Catch::EndsWith("it is a Parquet file"));
+}
+
 TEST_CASE("what is wrong with a table is said with its line and column", "[runtime][data]") {
   const auto refusal = [](std::string_view text, const std::vector<std::string>& assignments = {}) {
     return Table(text, assignments).refusal();
