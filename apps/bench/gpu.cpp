@@ -134,7 +134,7 @@ const std::vector<GpuBench>& gpu_benches() {
   static const std::vector<GpuBench> all{
       {.name = "resnet50",
        .what = "ResNet-50 on 224x224, batch 256, cuda:0, bf16",
-       .workload = {.model = "resnet { depth: 50 }",
+       .workload = {.model = "resnet { depth: 50 small_stem: false }",
                     .sample = {224, 224, 3},
                     .batch = 256,
                     .classes = 1000},

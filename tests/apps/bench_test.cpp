@@ -1,6 +1,8 @@
 // troupe bench: every row runs; what it says where PyTorch is missing; what it measures trains. Its figures are no test's business.
 #include "apps/bench/bench.hpp"
 
+#include "apps/bench/gpu.hpp"
+#include "apps/bench/loop.hpp"
 #include "apps/bench/workload.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
@@ -49,6 +51,14 @@ std::string wrong_with(const std::string& table) {
 }
 
 }  // namespace
+
+TEST_CASE("the networks of the GPU's benches are the papers'", "[apps]") {
+  for (const GpuBench& bench : gpu_benches()) {
+    Workload workload = bench.workload;
+    workload.batch = 1;
+    CHECK(BareLoop(workload).parameters() == (bench.convolutions ? 25'557'032 : 124'439'808));
+  }
+}
 
 TEST_CASE("every row of the bench that needs neither a GPU nor PyTorch runs and prints numbers",
           "[apps]") {

@@ -1076,7 +1076,11 @@ TEST_CASE("convolutions agree", "[gpu]") {
     for (const bool accumulate : {false, true}) {
       troupe::convolution_weight_gradient(s.cpu, i.geometry, x.cpu, dy.cpu, dw.cpu, accumulate);
       troupe::convolution_weight_gradient(s.gpu, i.geometry, x.gpu, dy.gpu, dw.gpu, accumulate);
-      check_same("dw", dw, tolerance(2 * i.y().elements() / i.channels_out));
+      // cuDNN adds the terms of each sum one after the other: n additions lose sqrt(n) 2^-24 of the sum, of which four times are
+      // allowed (one standard deviation each).
+      const double terms = 2 * double(i.y().elements()) / double(i.channels_out);
+      check_same(
+          "dw", dw, {1e-5 * std::sqrt(terms), std::ldexp(4.0, -24) * std::sqrt(terms) + 2e-6});
     }
     // Only algorithms that repeat their bits are used.
     const Values first = to_host(dw.gpu);
