@@ -29,17 +29,18 @@ bool derivative_from_output(ActivationKind kind) {
 }
 
 void activation_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y) {
-  check_tensor("activation_forward", "x", x, stream);
-  check_tensor("activation_forward", "y", y, stream, x.shape());
+  check_operand("activation_forward", "x", x, stream);
+  check_tensor("activation_forward", "y", y, stream, x.shape(), x.type());
   begin(stream, {&x, &y});
   TROUPE_DISPATCH(activation_forward, stream, kind, x, y);
 }
 
 void activation_backward(
     Stream& stream, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx) {
-  check_tensor("activation_backward", "saved", saved, stream);
-  check_tensor("activation_backward", "dy", dy, stream, saved.shape());
-  check_tensor("activation_backward", "dx", dx, stream, saved.shape());
+  check_operand("activation_backward", "saved", saved, stream);
+  check_operand("activation_backward", "dy", dy, stream);
+  check_tensor("activation_backward", "dy", dy, stream, saved.shape(), dy.type());
+  check_tensor("activation_backward", "dx", dx, stream, saved.shape(), dy.type());
   begin(stream, {&saved, &dy, &dx});
   TROUPE_DISPATCH(activation_backward, stream, kind, saved, dy, dx);
 }

@@ -22,4 +22,13 @@ Tensor operand(Stream& stream, const Tensor& x) {
   return y;
 }
 
+Tensor in_float32(Stream& stream, const Tensor& x) {
+  if (!x || x.type() != DType::bfloat16) {
+    return x;
+  }
+  Tensor y = stream.allocate(x.shape());
+  convert(stream, x, y);
+  return y;
+}
+
 }  // namespace troupe

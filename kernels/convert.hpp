@@ -16,6 +16,9 @@ void convert(Stream& stream, const Tensor& x, const Tensor& y);
 /// gradients) is converted once, by whoever calls both.
 Tensor operand(Stream& stream, const Tensor& x);
 
+/// x itself where it is no bfloat16, else float32.
+Tensor in_float32(Stream& stream, const Tensor& x);
+
 // The backends: same signatures, arguments already checked.
 namespace cpu {
 decltype(troupe::convert) convert;

@@ -61,19 +61,17 @@ void check_pooling(std::string_view op,
                    const ConvolutionGeometry& g,
                    const Tensor& x,
                    const Tensor& y) {
-  check_tensor(op, "x", x, stream);
+  check_operand(op, "x", x, stream);
   check_geometry(op, g, x.shape());
   const Shape& image = x.shape();
-  check_tensor(
-      op, "y", y, stream, Shape{image[0], g.output(image[1]), g.output(image[2]), image[3]});
+  const Shape windows{image[0], g.output(image[1]), g.output(image[2]), image[3]};
+  check_tensor(op, "y", y, stream, windows, x.type());
 }
 
 }  // namespace
 
 void convolution_forward(Stream& stream, const ConvolutionArguments& a) {
   check_convolution("convolution_forward", stream, a.geometry, a.x, a.w, a.y);
-  const bool plain = !a.bias && a.activation == ActivationKind::none;
-  check_tensor("convolution_forward", "y", a.y, stream, plain ? a.y.type() : DType::float32);
   if (a.bias) {
     check_tensor("convolution_forward", "bias", a.bias, stream, Shape{a.w.shape()[0]});
   }
@@ -91,7 +89,6 @@ void convolution_input_gradient(Stream& stream,
                                 const Tensor& w,
                                 const Tensor& dx) {
   check_convolution("convolution_input_gradient", stream, geometry, dx, w, dy);
-  check_tensor("convolution_input_gradient", "dx", dx, stream);
   begin(stream, {&dy, &w, &dx});
   TROUPE_DISPATCH_WITH(kCudnn, convolution_input_gradient, stream, geometry, dy, w, dx);
 }

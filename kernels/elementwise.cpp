@@ -6,9 +6,9 @@ namespace troupe {
 
 void add(
     Stream& stream, const Tensor& a, const Tensor& b, ActivationKind activation, const Tensor& y) {
-  check_tensor("add", "a", a, stream);
-  check_tensor("add", "b", b, stream);
-  check_tensor("add", "y", y, stream);
+  check_operand("add", "a", a, stream);
+  check_operand("add", "b", b, stream);
+  check_operand("add", "y", y, stream);
   TROUPE_CHECK(a.elements() == b.elements() && a.elements() == y.elements(),
                "[add] a is ",
                a.shape(),

@@ -11,7 +11,6 @@ void check_loss(std::string_view op,
                 std::string_view name,
                 const Stream& stream,
                 const Tensor& result) {
-  check_tensor(op, name, y, stream);
   TROUPE_CHECK(y.shape().dimensions() == 2 && y.elements() > 0,
                "[",
                op,
@@ -31,11 +30,13 @@ void softmax_cross_entropy(Stream& stream,
                            const Tensor& dlogits,
                            const Tensor& result,
                            float smoothing) {
+  check_operand("softmax_cross_entropy", "logits", logits, stream);
   check_loss("softmax_cross_entropy", logits, "logits", stream, result);
   check_tensor(
       "softmax_cross_entropy", "labels", labels, stream, Shape{logits.shape()[0]}, DType::int32);
   if (dlogits) {
-    check_tensor("softmax_cross_entropy", "dlogits", dlogits, stream, logits.shape());
+    check_tensor(
+        "softmax_cross_entropy", "dlogits", dlogits, stream, logits.shape(), logits.type());
   }
   TROUPE_CHECK(smoothing >= 0 && smoothing < 1,
                "[softmax_cross_entropy] smoothing is ",
@@ -47,6 +48,7 @@ void softmax_cross_entropy(Stream& stream,
 
 void squared_error(
     Stream& stream, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result) {
+  check_tensor("squared_error", "y", y, stream);
   check_loss("squared_error", y, "y", stream, result);
   check_tensor("squared_error", "target", target, stream, y.shape());
   if (dy) {

@@ -11,7 +11,7 @@ void matmul(Stream& stream,
             const MatmulOptions& options) {
   check_operand("matmul", "a", a, stream);
   check_operand("matmul", "b", b, stream);
-  check_tensor("matmul", "c", c, stream);
+  check_operand("matmul", "c", c, stream);
   TROUPE_CHECK(
       a.shape().dimensions() == 2 && b.shape().dimensions() == 2 && c.shape().dimensions() == 2,
       "[matmul] not all are matrices: a is ",
@@ -47,7 +47,9 @@ void matmul(Stream& stream,
                ", b is ",
                b.shape());
   const auto is_c = [&](const Tensor& x) {
-    return x.type() == DType::float32 && x.data<float>() == c.data<float>();
+    return x.type() == c.type() &&
+           (c.type() == DType::float32 ? x.data<float>() == c.data<float>()
+                                       : x.data<BFloat16>() == c.data<BFloat16>());
   };
   TROUPE_CHECK(!is_c(a) && !is_c(b), "[matmul] c is one of its operands");
   if (options.bias) {

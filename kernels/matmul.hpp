@@ -14,8 +14,8 @@ struct MatmulOptions {
   ActivationKind activation = ActivationKind::none;  // applied last: none, relu, tanh or selu
 };
 
-/// c = act(a b + bias), row-major float32. Shapes: a (M, K), b (K, N), c (M, N), all >= 1. a and b may be of the
-/// stream's operand_type() instead; what is not is rounded as the stream's precision says.
+/// c = act(a b + bias), row-major float32. Shapes: a (M, K), b (K, N), c (M, N), all >= 1. a, b and c may be of the
+/// stream's operand_type() instead; what of a and b is not is rounded as the stream's precision says.
 /// c must not alias a or b. Throws ContractError on shapes, types or devices that disagree.
 void matmul(Stream& stream,
             const Tensor& a,

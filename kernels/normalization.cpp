@@ -30,7 +30,7 @@ void check_has_rows(std::string_view op, const Tensor& x) {
 }
 
 void check_groups(std::string_view op, std::int64_t groups, const Tensor& x, const Stream& stream) {
-  check_tensor(op, "x", x, stream);
+  check_operand(op, "x", x, stream);
   TROUPE_CHECK(x.shape().dimensions() == 3 && x.shape()[1] > 0 && x.shape()[2] > 0,
                "[",
                op,
@@ -55,7 +55,8 @@ void check_forward(std::string_view op,
   const Shape channels{a.x.shape().back()};
   check_tensor(op, "gamma", a.gamma, stream, channels);
   check_tensor(op, "beta", a.beta, stream, channels);
-  check_tensor(op, "y", a.y, stream, a.x.shape());
+  check_operand(op, "y", a.y, stream);
+  check_tensor(op, "y", a.y, stream, a.x.shape(), a.y.type());
   check_tensor(op, "mean", a.mean, stream, statistics);
   check_tensor(op, "inverse_deviation", a.inverse_deviation, stream, statistics);
 }
@@ -68,7 +69,8 @@ void check_backward(std::string_view op,
   check_tensor(op, "gamma", a.gamma, stream, channels);
   check_tensor(op, "mean", a.mean, stream, statistics);
   check_tensor(op, "inverse_deviation", a.inverse_deviation, stream, statistics);
-  check_tensor(op, "dy", a.dy, stream, a.x.shape());
+  check_operand(op, "dy", a.dy, stream);
+  check_tensor(op, "dy", a.dy, stream, a.x.shape(), a.dy.type());
   check_tensor(op, "dx", a.dx, stream, a.x.shape(), a.x.type());
   check_tensor(op, "dgamma", a.dgamma, stream, channels);
   check_tensor(op, "dbeta", a.dbeta, stream, channels);
@@ -94,7 +96,8 @@ void batch_norm_infer(Stream& stream, const BatchNormInference& a) {
   check_tensor(kOp, "beta", a.beta, stream, channels);
   check_tensor(kOp, "running_mean", a.running_mean, stream, channels);
   check_tensor(kOp, "running_variance", a.running_variance, stream, channels);
-  check_tensor(kOp, "y", a.y, stream, a.x.shape());
+  check_operand(kOp, "y", a.y, stream);
+  check_tensor(kOp, "y", a.y, stream, a.x.shape(), a.y.type());
   check_activation(kOp, a.activation);
   begin(stream, {&a.x, &a.gamma, &a.beta, &a.running_mean, &a.running_variance, &a.y});
   TROUPE_DISPATCH(batch_norm_infer, stream, a);
@@ -117,7 +120,8 @@ void batch_norm_backward(Stream& stream, const Tensor& y, const NormalizationBac
   check_has_rows(kOp, a.x);
   check_backward(kOp, stream, a, Shape{a.x.shape().back()});
   if (y) {
-    check_tensor(kOp, "y", y, stream, a.x.shape());
+    check_operand(kOp, "y", y, stream);
+    check_tensor(kOp, "y", y, stream, a.x.shape(), y.type());
   }
   begin(stream,
         {&a.x, &a.gamma, &a.mean, &a.inverse_deviation, &y, &a.dy, &a.dx, &a.dgamma, &a.dbeta});
@@ -126,7 +130,6 @@ void batch_norm_backward(Stream& stream, const Tensor& y, const NormalizationBac
 
 void layer_norm_forward(Stream& stream, const NormalizationForward& a) {
   constexpr std::string_view kOp = "layer_norm_forward";
-  check_tensor(kOp, "x", a.x, stream);
   check_matrix(kOp, a.x, stream);
   check_forward(kOp, stream, a, Shape{a.x.shape().front()});
   begin(stream, {&a.x, &a.gamma, &a.beta, &a.y, &a.mean, &a.inverse_deviation});
@@ -135,7 +138,6 @@ void layer_norm_forward(Stream& stream, const NormalizationForward& a) {
 
 void layer_norm_backward(Stream& stream, const NormalizationBackward& a) {
   constexpr std::string_view kOp = "layer_norm_backward";
-  check_tensor(kOp, "x", a.x, stream);
   check_matrix(kOp, a.x, stream);
   check_backward(kOp, stream, a, Shape{a.x.shape().front()});
   begin(stream, {&a.x, &a.gamma, &a.mean, &a.inverse_deviation, &a.dy, &a.dx, &a.dgamma, &a.dbeta});

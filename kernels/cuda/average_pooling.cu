@@ -32,15 +32,15 @@ struct PixelsOfWindows {
 
 /// Element i of y (B, H', W', C) = the average over the pixels of x (B, H, W, C) that Range says
 /// along each side, added up row by row as on the CPU.
-template <class Range>
+template <class Range, class T>
 struct Average {
   ConvolutionGeometry geometry;
   Extent in;
   Extent out;
   std::int64_t C;
   float factor;
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
 
   template <int width>
   __device__ void at(std::int64_t i) const {
@@ -55,14 +55,14 @@ struct Average {
     const std::int64_t image = pixel / out.width / out.height;
     const PixelRange down = Range{}(geometry, pixel / out.width % out.height, in.height);
     const PixelRange across = Range{}(geometry, pixel % out.width, in.width);
-    const float* from = x + image * in.height * in.width * C + c;
+    const T* from = x + image * in.height * in.width * C + c;
     float sum = 0.0f;
     for (std::int64_t h = down.first; h < down.last; ++h) {
       for (std::int64_t w = across.first; w < across.last; ++w) {
-        sum += from[(h * in.width + w) * C];
+        sum += to_float(from[(h * in.width + w) * C]);
       }
     }
-    y[i] = sum * factor;
+    y[i] = from_float<T>(sum * factor);
   }
 };
 
@@ -71,14 +71,17 @@ void average_all(Stream& stream, const ConvolutionGeometry& g, const Tensor& x, 
   const auto extent = [](const Tensor& images) {
     return Extent{images.shape()[1], images.shape()[2]};
   };
-  const Average<Range> average{.geometry = g,
-                               .in = extent(x),
-                               .out = extent(y),
-                               .C = x.shape()[3],
-                               .factor = 1.0f / static_cast<float>(g.kernel * g.kernel),
-                               .x = x.data<float>(),
-                               .y = y.data<float>()};
-  for_each_index(activate(stream), y.elements(), false, average);
+  const Backend::State& state = activate(stream);
+  with_type_of(x, [&]<class T>() {
+    const Average<Range, T> average{.geometry = g,
+                                    .in = extent(x),
+                                    .out = extent(y),
+                                    .C = x.shape()[3],
+                                    .factor = 1.0f / static_cast<float>(g.kernel * g.kernel),
+                                    .x = x.data<T>(),
+                                    .y = y.data<T>()};
+    for_each_index(state, y.elements(), false, average);
+  });
 }
 
 }  // namespace

@@ -365,11 +365,7 @@ void convolution_forward(Stream& stream, const ConvolutionArguments& a) {
                               &kZero,
                               call.plan.y.get(),
                               aligned(to)));
-  if (a.y.type() == DType::bfloat16) {
-    if (to.type() != a.y.type()) {
-      cuda::convert(stream, to, a.y);
-    }
-  } else if (a.bias || a.activation != ActivationKind::none || to.type() != a.y.type()) {
+  if (a.bias || a.activation != ActivationKind::none || to.type() != a.y.type()) {
     bias_and_activation(state, a.activation, to, a.bias ? a.bias.data<float>() : nullptr, a.y);
   }
 }

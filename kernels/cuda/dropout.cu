@@ -6,17 +6,19 @@ namespace troupe::cuda {
 
 namespace {
 
+template <class T>
 struct DropoutPass {
   Dropout op;
   std::uint64_t first;
-  const float* x;
-  float* y;
+  const T* x;
+  T* y;
 
   template <int width>
   __device__ void at(std::int64_t i) const {
-    Pack<float, width> values = load<width>(x, i);
+    Pack<T, width> values = load<width>(x, i);
     for (int k = 0; k < width; ++k) {
-      values.lane[k] = op.apply(first + static_cast<std::uint64_t>(i + k), values.lane[k]);
+      values.lane[k] = from_float<T>(
+          op.apply(first + static_cast<std::uint64_t>(i + k), to_float(values.lane[k])));
     }
     store<width>(y, i, values);
   }
@@ -31,10 +33,14 @@ void dropout(Stream& stream,
              const Tensor& x,
              const Tensor& y) {
   const Backend::State& state = activate(stream);
-  const float* from = x.data<float>();
-  float* to = y.data<float>();
-  for_each_index(
-      state, x.elements(), packable(from, to), DropoutPass{Dropout(random, rate), first, from, to});
+  with_type_of(x, [&]<class T>() {
+    const T* from = x.data<T>();
+    T* to = y.data<T>();
+    for_each_index(state,
+                   x.elements(),
+                   packable(from, to),
+                   DropoutPass<T>{Dropout(random, rate), first, from, to});
+  });
 }
 
 }  // namespace troupe::cuda

@@ -35,22 +35,40 @@ struct Scale {
   }
 };
 
-template <class Op>
+template <class Op, class A, class B, class Y>
 struct Add {
-  const float* a;
-  const float* b;
-  float* y;
+  const A* a;
+  const B* b;
+  Y* y;
 
   template <int width>
   __device__ void at(std::int64_t i) const {
-    Pack<float, width> values = load<width>(a, i);
-    const Pack<float, width> other = load<width>(b, i);
+    const Pack<A, width> left = load<width>(a, i);
+    const Pack<B, width> right = load<width>(b, i);
+    Pack<Y, width> sum;
     for (int k = 0; k < width; ++k) {
-      values.lane[k] = Op{}.forward(values.lane[k] + other.lane[k]);
+      sum.lane[k] = from_float<Y>(Op{}.forward(to_float(left.lane[k]) + to_float(right.lane[k])));
     }
-    store<width>(y, i, values);
+    store<width>(y, i, sum);
   }
 };
+
+template <class A, class B, class Y>
+void add(const Backend::State& state,
+         const Tensor& a,
+         const Tensor& b,
+         ActivationKind activation,
+         const Tensor& y) {
+  const A* left = a.data<A>();
+  const B* right = b.data<B>();
+  Y* to = y.data<Y>();
+  const bool packed = packable(left, right, to);
+  if (activation == ActivationKind::relu) {
+    for_each_index(state, y.elements(), packed, Add<Relu, A, B, Y>{left, right, to});
+  } else {
+    for_each_index(state, y.elements(), packed, Add<Identity, A, B, Y>{left, right, to});
+  }
+}
 
 template <class T>
 void fill_with(const Backend::State& state, const Tensor& x, T value) {
@@ -76,15 +94,11 @@ void scale(Stream& stream, const Tensor& x, float factor) {
 void add(
     Stream& stream, const Tensor& a, const Tensor& b, ActivationKind activation, const Tensor& y) {
   const Backend::State& state = activate(stream);
-  const float* left = a.data<float>();
-  const float* right = b.data<float>();
-  float* to = y.data<float>();
-  const bool packed = packable(left, right, to);
-  if (activation == ActivationKind::relu) {
-    for_each_index(state, y.elements(), packed, Add<Relu>{left, right, to});
-  } else {
-    for_each_index(state, y.elements(), packed, Add<Identity>{left, right, to});
-  }
+  with_type_of(a, [&]<class A>() {
+    with_type_of(b, [&]<class B>() {
+      with_type_of(y, [&]<class Y>() { add<A, B, Y>(state, a, b, activation, y); });
+    });
+  });
 }
 
 cudaError_t kernels_load() {

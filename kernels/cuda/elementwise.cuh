@@ -4,6 +4,7 @@
 
 #include "kernels/cuda/check.hpp"
 #include "kernels/cuda/state.hpp"
+#include "kernels/functors/bfloat16.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,6 +14,16 @@ namespace troupe::cuda {
 constexpr int kElementwiseBlock = 256;
 constexpr std::int64_t kElementwiseBlocksMax = 4096;
 constexpr int kPackWidth = 4;
+
+/// f.operator()<T>() with the type of x, float or BFloat16.
+template <class F>
+void with_type_of(const Tensor& x, F f) {
+  if (x.type() == DType::bfloat16) {
+    f.template operator()<BFloat16>();
+  } else {
+    f.template operator()<float>();
+  }
+}
 
 /// `width` neighbouring elements, moved by one instruction.
 template <class T, int width>

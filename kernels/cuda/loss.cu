@@ -1,6 +1,7 @@
 // Losses. The rows' losses are added up in double, in an order that depends on the number of rows
 // alone (sum.cuh), so that a result is the same every time. `result` is [sum of losses, rows
 // predicted right].
+#include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/sum.cuh"
 #include "kernels/functors/math.hpp"
 #include "kernels/loss.hpp"
@@ -14,10 +15,11 @@ namespace {
 constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kRowsAtOnce = kSumBlock / kWarp;
 
+template <class T>
 struct Softmax {
-  const float* logits;         // (R, C)
+  const T* logits;             // (R, C)
   const std::int32_t* labels;  // (R)
-  float* dlogits;              // (R, C), may be logits; or null
+  T* dlogits;                  // (R, C), may be logits; or null
   std::int64_t R;
   std::int64_t C;
   float smoothing;
@@ -46,17 +48,19 @@ struct RowResult {
 
 /// One warp, one row of any C, in three passes: maximum, sum of exponentials, gradient. Lane 0
 /// holds what counts. A label outside [0, C) makes the loss NaN.
-__device__ RowResult softmax_row(const Softmax& s, std::int64_t r, int lane) {
-  const float* x = s.logits + r * s.C;
+template <class T>
+__device__ RowResult softmax_row(const Softmax<T>& s, std::int64_t r, int lane) {
+  const T* x = s.logits + r * s.C;
   const std::int64_t label = s.labels[r];
   const float at_label =
-      label >= 0 && label < s.C ? x[label] : std::numeric_limits<float>::quiet_NaN();
+      label >= 0 && label < s.C ? to_float(x[label]) : std::numeric_limits<float>::quiet_NaN();
 
   // As on the CPU: right is the first of the largest, and a row with a NaN predicts nothing.
   float largest = -std::numeric_limits<float>::infinity();
   bool agrees = true;
+#pragma unroll 8
   for (std::int64_t c = lane; c < s.C; c += kWarp) {
-    const float value = x[c];
+    const float value = to_float(x[c]);
     largest = value > largest ? value : largest;
     agrees = agrees && (c < label ? value < at_label : value <= at_label);
   }
@@ -65,9 +69,11 @@ __device__ RowResult softmax_row(const Softmax& s, std::int64_t r, int lane) {
 
   double sum = 0;
   double logits = 0;  // their sum, where smoothing asks for it
+#pragma unroll 8
   for (std::int64_t c = lane; c < s.C; c += kWarp) {
-    sum += static_cast<double>(exp_float(x[c] - largest));
-    logits += static_cast<double>(x[c]);
+    const float value = to_float(x[c]);
+    sum += static_cast<double>(exp_float(value - largest));
+    logits += static_cast<double>(value);
   }
   sum = warp_sum_for_all(sum);
   double target_logit = static_cast<double>(at_label);
@@ -79,14 +85,15 @@ __device__ RowResult softmax_row(const Softmax& s, std::int64_t r, int lane) {
   __syncwarp();  // All lanes have read the label's logit before one of them overwrites it.
 
   if (s.dlogits) {
-    float* dx = s.dlogits + r * s.C;
+    T* dx = s.dlogits + r * s.C;
     const float share = 1.0f / static_cast<float>(s.R);
     const float label_share = share * (1.0f - s.smoothing);
     const float class_share = share * (s.smoothing / static_cast<float>(s.C));
     const float factor = static_cast<float>(static_cast<double>(share) / sum);
+#pragma unroll 8
     for (std::int64_t c = lane; c < s.C; c += kWarp) {
-      const float probability_share = exp_float(x[c] - largest) * factor;
-      dx[c] = probability_share - class_share - (c == label ? label_share : 0.0f);
+      const float probability_share = exp_float(to_float(x[c]) - largest) * factor;
+      dx[c] = from_float<T>(probability_share - class_share - (c == label ? label_share : 0.0f));
     }
   }
   return {log(sum) - (target_logit - static_cast<double>(largest)), right};
@@ -94,8 +101,9 @@ __device__ RowResult softmax_row(const Softmax& s, std::int64_t r, int lane) {
 
 /// partial[0, b] = the losses of block b's rows, partial[1, b] = how many are right. Shape: partial
 /// (2, kSumBlocksMax).
+template <class T>
 __global__ void __launch_bounds__(kSumBlock)
-    softmax_kernel(const __grid_constant__ Softmax s, double* partial) {
+    softmax_kernel(const __grid_constant__ Softmax<T> s, double* partial) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t warp = threadIdx.x / kWarp;
   double loss = 0;
@@ -143,16 +151,20 @@ void softmax_cross_entropy(Stream& stream,
                            const Tensor& result,
                            float smoothing) {
   const Backend::State& state = activate(stream);
-  const Softmax s{.logits = logits.data<float>(),
-                  .labels = labels.data<std::int32_t>(),
-                  .dlogits = dlogits ? dlogits.data<float>() : nullptr,
-                  .R = logits.shape()[0],
-                  .C = logits.shape()[1],
-                  .smoothing = smoothing};
-  const int blocks = static_cast<int>(
-      std::min<std::int64_t>((s.R + kRowsAtOnce - 1) / kRowsAtOnce, kSumBlocksMax));
+  const std::int64_t R = logits.shape()[0];
+  const int blocks =
+      static_cast<int>(std::min<std::int64_t>((R + kRowsAtOnce - 1) / kRowsAtOnce, kSumBlocksMax));
   double* partial = state.workspace<double>();
-  softmax_kernel<<<static_cast<unsigned>(blocks), kSumBlock, 0, state.stream.get()>>>(s, partial);
+  with_type_of(logits, [&]<class T>() {
+    const Softmax<T> s{.logits = logits.data<T>(),
+                       .labels = labels.data<std::int32_t>(),
+                       .dlogits = dlogits ? dlogits.data<T>() : nullptr,
+                       .R = R,
+                       .C = logits.shape()[1],
+                       .smoothing = smoothing};
+    softmax_kernel<T>
+        <<<static_cast<unsigned>(blocks), kSumBlock, 0, state.stream.get()>>>(s, partial);
+  });
   TROUPE_CUDA_CHECK(cudaGetLastError());
   sum_partials(state, partial, BlockCounts{{blocks, blocks}}, 2, result.data<double>());
 }

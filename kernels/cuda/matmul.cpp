@@ -73,10 +73,10 @@ MatrixLayout layout_of_row_major(cudaDataType_t type,
 std::optional<MatmulPlan> make_plan(cublasLtHandle_t handle,
                                     Precision precision,
                                     const MatmulKey& key,
-                                    const float* bias,
+                                    const void* bias,
                                     std::size_t workspace_bytes) {
   MatmulPlan plan;
-  // Sums, c and bias are float32 in every precision.
+  // Sums are float32 in every precision; the bias is of c's type.
   TROUPE_CUDA_CHECK(cublasLtMatmulDescCreate(
       plan.description.out(),
       precision == Precision::tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
@@ -96,7 +96,8 @@ std::optional<MatmulPlan> make_plan(cublasLtHandle_t handle,
                                : operand_layout(key.inner, key.columns);
   plan.second =
       key.transpose_a ? operand_layout(key.inner, key.rows) : operand_layout(key.rows, key.inner);
-  plan.out = layout_of_row_major(CUDA_R_32F, key.rows, key.columns, key.columns);
+  plan.out = layout_of_row_major(
+      key.out == DType::bfloat16 ? CUDA_R_16BF : CUDA_R_32F, key.rows, key.columns, key.columns);
 
   MatmulPreference preference;
   TROUPE_CUDA_CHECK(cublasLtMatmulPreferenceCreate(preference.out()));
@@ -138,7 +139,7 @@ MatmulPlans::MatmulPlans(Precision precision) : precision_(precision) {
 }
 
 const MatmulPlan* MatmulPlans::find(const MatmulKey& key,
-                                    const float* bias,
+                                    const void* bias,
                                     std::size_t workspace_bytes) {
   auto found = plans_.find(key);
   if (found == plans_.end()) {
@@ -169,7 +170,7 @@ bool multiply(const Backend::State& state,
               const MatmulKey& key,
               const Tensor& a,
               const Tensor& b,
-              const float* bias,
+              const void* bias,
               bool accumulate,
               const Tensor& c) {
   MatmulPlans& matmuls = state.tools->matmuls;
@@ -187,9 +188,9 @@ bool multiply(const Backend::State& state,
                                                first_byte(a),
                                                plan->second.get(),
                                                &beta,
-                                               c.data<float>(),
+                                               first_byte(c),
                                                plan->out.get(),
-                                               c.data<float>(),
+                                               first_byte(c),
                                                plan->out.get(),
                                                &plan->algorithm,
                                                state.workspace<void>(),
@@ -227,14 +228,18 @@ void matmul(Stream& stream,
   const Tensor right = pitched(stream, key, operand(stream, b));
   key.alignment_a = alignment(first_byte(left));
   key.alignment_b = alignment(first_byte(right));
-  key.alignment_c = alignment(c.data<float>());
+  key.out = c.type();
+  key.alignment_c = alignment(first_byte(c));
 
   const bool wants_pass = bias || options.activation != ActivationKind::none;
-  if (wants_pass && (relu || options.activation == ActivationKind::none) && alignment(bias) >= 16) {
+  if (wants_pass && (relu || options.activation == ActivationKind::none)) {
+    const Tensor added =
+        bias && c.type() == DType::bfloat16 ? operand(stream, options.bias) : options.bias;
+    const void* const at = added ? first_byte(added) : nullptr;
     MatmulKey fused = key;
     fused.epilogue = epilogue(bias != nullptr, relu);
-    fused.alignment_bias = alignment(bias);
-    if (multiply(state, fused, left, right, bias, options.accumulate, c)) {
+    fused.alignment_bias = alignment(at);
+    if (alignment(at) >= 16 && multiply(state, fused, left, right, at, options.accumulate, c)) {
       return;
     }
   }

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/handle.hpp"
 #include "kernels/device.hpp"
+#include "kernels/tensor.hpp"
 
 #include <compare>
 #include <cstddef>
@@ -24,6 +25,7 @@ struct MatmulKey {
   std::int64_t inner = 1;    // K
   bool transpose_a = false;
   bool transpose_b = false;
+  DType out = DType::float32;  // of c, and of the bias
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   std::uint32_t alignment_a = 256;  // of the pointers, in bytes: views begin anywhere
   std::uint32_t alignment_b = 256;
@@ -53,7 +55,7 @@ class MatmulPlans {
 
   /// The plan of `key`, set to read `bias`; null where the epilogue has none. No plan where cuBLASLt
   /// has no algorithm.
-  const MatmulPlan* find(const MatmulKey& key, const float* bias, std::size_t workspace_bytes);
+  const MatmulPlan* find(const MatmulKey& key, const void* bias, std::size_t workspace_bytes);
 
   /// From now on `key` has no plan: it was promised and then refused.
   void refuse(const MatmulKey& key) { plans_[key].reset(); }

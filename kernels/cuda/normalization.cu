@@ -160,7 +160,7 @@ struct ParameterGradients {
 
 // -- batch normalization ------------------------------------------------------------------
 
-// x and dx are T: float, or what a convolution in bf16 writes and reads.
+// x and dx are T, y is Y, dy is D: each float, or bfloat16 as products in bf16 write and read.
 
 template <class T>
 struct Moments {
@@ -208,46 +208,44 @@ struct Columns {
   std::int64_t C;
 };
 
-template <class Op, class T>
+template <class Op, class T, class Y>
 struct Normalize {
   const T* x;
   Columns of;
-  float* y;
+  Y* y;
 
   template <int width>
   __device__ void at(std::int64_t i) const {
     const Pack<T, width> values = load<width>(x, i);
-    Pack<float, width> normalized;
+    Pack<Y, width> normalized;
     std::int64_t c = i % of.C;
     for (int k = 0; k < width; ++k) {
-      normalized.lane[k] = Op{}.forward((to_float(values.lane[k]) - of.mean[c]) *
-                                            (of.gamma[c] * of.inverse_deviation[c]) +
-                                        of.beta[c]);
+      normalized.lane[k] = from_float<Y>(Op{}.forward((to_float(values.lane[k]) - of.mean[c]) *
+                                                          (of.gamma[c] * of.inverse_deviation[c]) +
+                                                      of.beta[c]));
       c = c + 1 == of.C ? 0 : c + 1;
     }
     store<width>(y, i, normalized);
   }
 };
 
-template <class T>
 void normalize(const Backend::State& state,
                ActivationKind activation,
                const Tensor& x,
                const Columns& of,
                const Tensor& y) {
-  const T* from = x.data<T>();
-  float* to = y.data<float>();
-  const auto with = [&](auto op) {
-    for_each_index(state,
-                   x.elements(),
-                   packable(from, to),
-                   Normalize<decltype(op), T>{.x = from, .of = of, .y = to});
-  };
-  if (activation == ActivationKind::relu) {
-    with(Relu{});
-  } else {
-    with(Identity{});
-  }
+  with_type_of(x, [&]<class T>() {
+    with_type_of(y, [&]<class Y>() {
+      const T* from = x.data<T>();
+      Y* to = y.data<Y>();
+      const bool packed = packable(from, to);
+      if (activation == ActivationKind::relu) {
+        for_each_index(state, x.elements(), packed, Normalize<Relu, T, Y>{from, of, to});
+      } else {
+        for_each_index(state, x.elements(), packed, Normalize<Identity, T, Y>{from, of, to});
+      }
+    });
+  });
 }
 
 struct TakeIn {
@@ -263,17 +261,17 @@ struct TakeIn {
 };
 
 /// g and g (x - mean), with g the gradient that came through the activation.
-template <class T>
+template <class T, class Y, class D>
 struct BatchGradientTerms {
   const T* x;
-  const float* y;  // null: no activation
-  const float* dy;
+  const Y* y;  // null: no activation
+  const D* dy;
   const float* mean;
   std::int64_t C;
 
   __device__ Pair operator()(std::int64_t r, std::int64_t c) const {
     const std::int64_t i = r * C + c;
-    const double g = y ? Relu{}.backward(y[i], dy[i]) : dy[i];
+    const double g = y ? Relu{}.backward(to_float(y[i]), to_float(dy[i])) : to_float(dy[i]);
     return {g, g * static_cast<double>(to_float(x[i]) - mean[c])};
   }
 };
@@ -307,11 +305,11 @@ struct BatchGradients {
   }
 };
 
-template <class T>
+template <class T, class Y, class D>
 struct BatchInputGradient {
   const T* x;
-  const float* y;  // null: no activation
-  const float* dy;
+  const Y* y;  // null: no activation
+  const D* dy;
   const float* mean;
   Coefficients of;
   std::int64_t C;
@@ -320,18 +318,22 @@ struct BatchInputGradient {
   template <int width>
   __device__ void at(std::int64_t i) const {
     const Pack<T, width> values = load<width>(x, i);
-    Pack<float, width> gradients = load<width>(dy, i);
+    const Pack<D, width> of_y = load<width>(dy, i);
+    float gradients[width];
+    for (int k = 0; k < width; ++k) {
+      gradients[k] = to_float(of_y.lane[k]);
+    }
     if (y) {
-      const Pack<float, width> outputs = load<width>(y, i);
+      const Pack<Y, width> outputs = load<width>(y, i);
       for (int k = 0; k < width; ++k) {
-        gradients.lane[k] = Relu{}.backward(outputs.lane[k], gradients.lane[k]);
+        gradients[k] = Relu{}.backward(to_float(outputs.lane[k]), gradients[k]);
       }
     }
     Pack<T, width> result;
     std::int64_t c = i % C;
     for (int k = 0; k < width; ++k) {
       result.lane[k] =
-          from_float<T>(gradients.lane[k] * of.factor[c] +
+          from_float<T>(gradients[k] * of.factor[c] +
                         ((to_float(values.lane[k]) - mean[c]) * of.slope[c] + of.offset[c]));
       c = c + 1 == C ? 0 : c + 1;
     }
@@ -356,7 +358,7 @@ struct Groups {
 
   /// Of row r of x as (B S, C).
   __device__ std::int64_t group_of(std::int64_t r, std::int64_t c) const {
-    return r / S * groups + c / width;
+    return groups == 1 && S == 1 ? r : r / S * groups + c / width;
   }
 };
 
@@ -411,13 +413,14 @@ __device__ Pair team_sum(Pair value) {
   }
 }
 
+template <class T, class Y>
 struct GroupForward {
   Groups shape;
-  const float* x;
+  const T* x;
   const float* gamma;
   const float* beta;
   float epsilon;
-  float* y;
+  Y* y;
   float* mean;
   float* inverse_deviation;
 
@@ -425,7 +428,7 @@ struct GroupForward {
   __device__ void run(std::int64_t group, int thread) const {
     Pair sum{0, 0};
     for (Cursor e(shape, group, thread); e.inside(shape); e.advance(shape, team)) {
-      const double value = x[e.index(shape)];
+      const double value = to_float(x[e.index(shape)]);
       sum = sum + Pair{value, value * value};
     }
     sum = team_sum<team>(sum);
@@ -438,19 +441,21 @@ struct GroupForward {
     for (Cursor e(shape, group, thread); e.inside(shape); e.advance(shape, team)) {
       const std::int64_t i = e.index(shape);
       const std::int64_t c = e.channel(shape, group);
-      y[i] = (x[i] - statistics.mean) * (gamma[c] * statistics.inverse_deviation) + beta[c];
+      y[i] = from_float<Y>(
+          (to_float(x[i]) - statistics.mean) * (gamma[c] * statistics.inverse_deviation) + beta[c]);
     }
   }
 };
 
+template <class T, class D>
 struct GroupInputGradient {
   Groups shape;
-  const float* x;
+  const T* x;
   const float* gamma;
   const float* mean;
   const float* inverse_deviation;
-  const float* dy;
-  float* dx;  // may be dy
+  const D* dy;
+  T* dx;  // may be dy
 
   template <int team>
   __device__ void run(std::int64_t group, int thread) const {
@@ -459,9 +464,9 @@ struct GroupInputGradient {
     Pair sum{0, 0};
     for (Cursor e(shape, group, thread); e.inside(shape); e.advance(shape, team)) {
       const std::int64_t i = e.index(shape);
-      const double weighted =
-          static_cast<double>(dy[i]) * static_cast<double>(gamma[e.channel(shape, group)]);
-      sum = sum + Pair{weighted, weighted * static_cast<double>(x[i] - center)};
+      const double weighted = static_cast<double>(to_float(dy[i])) *
+                              static_cast<double>(gamma[e.channel(shape, group)]);
+      sum = sum + Pair{weighted, weighted * static_cast<double>(to_float(x[i]) - center)};
     }
     sum = team_sum<team>(sum);
     const NormalizationGradient of_group(
@@ -469,7 +474,8 @@ struct GroupInputGradient {
     for (Cursor e(shape, group, thread); e.inside(shape); e.advance(shape, team)) {
       const std::int64_t i = e.index(shape);
       const float factor = gamma[e.channel(shape, group)] * inverse;
-      dx[i] = dy[i] * factor + ((x[i] - center) * of_group.slope + of_group.offset);
+      dx[i] = from_float<T>(to_float(dy[i]) * factor +
+                            ((to_float(x[i]) - center) * of_group.slope + of_group.offset));
     }
   }
 };
@@ -508,56 +514,71 @@ void for_each_group(const Backend::State& state, const F& f) {
 }
 
 /// dy, and dy times the normalized x.
+template <class T, class D>
 struct GroupParameterTerms {
   Groups shape;
-  const float* x;
+  const T* x;
   const float* mean;
   const float* inverse_deviation;
-  const float* dy;
+  const D* dy;
 
   __device__ Pair operator()(std::int64_t r, std::int64_t c) const {
     const std::int64_t i = r * shape.C + c;
     const std::int64_t group = shape.group_of(r, c);
-    const double gradient = dy[i];
-    const double centred = x[i] - mean[group];
+    const double gradient = to_float(dy[i]);
+    const double centred = to_float(x[i]) - mean[group];
     return {gradient, gradient * centred * static_cast<double>(inverse_deviation[group])};
   }
 };
 
 void groups_forward(Stream& stream, const Groups& shape, const NormalizationForward& a) {
-  for_each_group(activate(stream),
-                 GroupForward{.shape = shape,
-                              .x = a.x.data<float>(),
-                              .gamma = a.gamma.data<float>(),
-                              .beta = a.beta.data<float>(),
-                              .epsilon = a.epsilon,
-                              .y = a.y.data<float>(),
-                              .mean = a.mean.data<float>(),
-                              .inverse_deviation = a.inverse_deviation.data<float>()});
+  const Backend::State& state = activate(stream);
+  with_type_of(a.x, [&]<class T>() {
+    with_type_of(a.y, [&]<class Y>() {
+      for_each_group(state,
+                     GroupForward<T, Y>{.shape = shape,
+                                        .x = a.x.data<T>(),
+                                        .gamma = a.gamma.data<float>(),
+                                        .beta = a.beta.data<float>(),
+                                        .epsilon = a.epsilon,
+                                        .y = a.y.data<Y>(),
+                                        .mean = a.mean.data<float>(),
+                                        .inverse_deviation = a.inverse_deviation.data<float>()});
+    });
+  });
 }
 
-void groups_backward(Stream& stream, const Groups& shape, const NormalizationBackward& a) {
-  const Backend::State& state = activate(stream);
+template <class T, class D>
+void groups_backward(const Backend::State& state,
+                     const Groups& shape,
+                     const NormalizationBackward& a) {
   // First, because dx may be dy.
   const ColumnSums sums =
       sum_columns(state,
                   shape.B * shape.S,
                   shape.C,
-                  GroupParameterTerms{.shape = shape,
-                                      .x = a.x.data<float>(),
-                                      .mean = a.mean.data<float>(),
-                                      .inverse_deviation = a.inverse_deviation.data<float>(),
-                                      .dy = a.dy.data<float>()});
+                  GroupParameterTerms<T, D>{.shape = shape,
+                                            .x = a.x.data<T>(),
+                                            .mean = a.mean.data<float>(),
+                                            .inverse_deviation = a.inverse_deviation.data<float>(),
+                                            .dy = a.dy.data<D>()});
   for_each_column(
       state, shape.C, ParameterGradients{sums, a.dgamma.data<float>(), a.dbeta.data<float>()});
   for_each_group(state,
-                 GroupInputGradient{.shape = shape,
-                                    .x = a.x.data<float>(),
-                                    .gamma = a.gamma.data<float>(),
-                                    .mean = a.mean.data<float>(),
-                                    .inverse_deviation = a.inverse_deviation.data<float>(),
-                                    .dy = a.dy.data<float>(),
-                                    .dx = a.dx.data<float>()});
+                 GroupInputGradient<T, D>{.shape = shape,
+                                          .x = a.x.data<T>(),
+                                          .gamma = a.gamma.data<float>(),
+                                          .mean = a.mean.data<float>(),
+                                          .inverse_deviation = a.inverse_deviation.data<float>(),
+                                          .dy = a.dy.data<D>(),
+                                          .dx = a.dx.data<T>()});
+}
+
+void groups_backward(Stream& stream, const Groups& shape, const NormalizationBackward& a) {
+  const Backend::State& state = activate(stream);
+  with_type_of(a.x, [&]<class T>() {
+    with_type_of(a.dy, [&]<class D>() { groups_backward<T, D>(state, shape, a); });
+  });
 }
 
 Groups rows_as_groups(const Tensor& x) {
@@ -576,31 +597,21 @@ Groups groups_of(const Tensor& x, std::int64_t groups) {
 
 namespace {
 
-/// f.operator()<T>() with the type of x.
-template <class F>
-void with_type_of(const Tensor& x, F f) {
-  if (x.type() == DType::bfloat16) {
-    f.template operator()<BFloat16>();
-  } else {
-    f.template operator()<float>();
-  }
-}
-
-template <class T>
+template <class T, class Y, class D>
 void batch_norm_backward(const Backend::State& state,
                          const Tensor& y,
                          const NormalizationBackward& a) {
   const std::int64_t R = a.x.shape()[0];
   const std::int64_t C = a.x.shape()[1];
-  const float* output = y ? y.data<float>() : nullptr;
+  const Y* output = y ? y.data<Y>() : nullptr;
   const ColumnSums sums = sum_columns(state,
                                       R,
                                       C,
-                                      BatchGradientTerms<T>{.x = a.x.data<T>(),
-                                                            .y = output,
-                                                            .dy = a.dy.data<float>(),
-                                                            .mean = a.mean.data<float>(),
-                                                            .C = C});
+                                      BatchGradientTerms<T, Y, D>{.x = a.x.data<T>(),
+                                                                  .y = output,
+                                                                  .dy = a.dy.data<D>(),
+                                                                  .mean = a.mean.data<float>(),
+                                                                  .C = C});
   float* values = state.workspace<float>();  // (3, C), before the sums
   const Coefficients coefficients{values, values + C, values + 2 * C};
   for_each_column(state,
@@ -612,13 +623,13 @@ void batch_norm_backward(const Backend::State& state,
                                  .dgamma = a.dgamma.data<float>(),
                                  .dbeta = a.dbeta.data<float>(),
                                  .to = coefficients});
-  const BatchInputGradient<T> pass{.x = a.x.data<T>(),
-                                   .y = output,
-                                   .dy = a.dy.data<float>(),
-                                   .mean = a.mean.data<float>(),
-                                   .of = coefficients,
-                                   .C = C,
-                                   .dx = a.dx.data<T>()};
+  const BatchInputGradient<T, Y, D> pass{.x = a.x.data<T>(),
+                                         .y = output,
+                                         .dy = a.dy.data<D>(),
+                                         .mean = a.mean.data<float>(),
+                                         .of = coefficients,
+                                         .C = C,
+                                         .dx = a.dx.data<T>()};
   for_each_index(state, a.x.elements(), packable(pass.x, pass.y, pass.dy, pass.dx), pass);
 }
 
@@ -648,10 +659,7 @@ void batch_norm_forward(Stream& stream, ActivationKind activation, const Normali
                                   .epsilon = a.epsilon,
                                   .mean = a.mean.data<float>(),
                                   .inverse_deviation = a.inverse_deviation.data<float>()});
-  with_type_of(a.x, [&]<class T>() {
-    normalize<T>(
-        state, activation, a.x, columns_of(a, a.mean, a.inverse_deviation.data<float>()), a.y);
-  });
+  normalize(state, activation, a.x, columns_of(a, a.mean, a.inverse_deviation.data<float>()), a.y);
 }
 
 void batch_norm_infer(Stream& stream, const BatchNormInference& a) {
@@ -660,9 +668,7 @@ void batch_norm_infer(Stream& stream, const BatchNormInference& a) {
   for_each_column(state,
                   a.x.shape()[1],
                   InverseDeviation{a.running_variance.data<float>(), a.epsilon, inverse_deviation});
-  with_type_of(a.x, [&]<class T>() {
-    normalize<T>(state, a.activation, a.x, columns_of(a, a.running_mean, inverse_deviation), a.y);
-  });
+  normalize(state, a.activation, a.x, columns_of(a, a.running_mean, inverse_deviation), a.y);
 }
 
 void batch_norm_running(Stream& stream, const BatchNormRunning& a) {
@@ -677,7 +683,11 @@ void batch_norm_running(Stream& stream, const BatchNormRunning& a) {
 
 void batch_norm_backward(Stream& stream, const Tensor& y, const NormalizationBackward& a) {
   const Backend::State& state = activate(stream);
-  with_type_of(a.x, [&]<class T>() { batch_norm_backward<T>(state, y, a); });
+  with_type_of(a.x, [&]<class T>() {
+    with_type_of(y ? y : a.x, [&]<class Y>() {
+      with_type_of(a.dy, [&]<class D>() { batch_norm_backward<T, Y, D>(state, y, a); });
+    });
+  });
 }
 
 void layer_norm_forward(Stream& stream, const NormalizationForward& a) {

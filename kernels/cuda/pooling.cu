@@ -6,52 +6,57 @@ namespace troupe::cuda {
 
 namespace {
 
-/// x (B, H, W, C), pooled (B, H', W', C).
+/// x (B, H, W, C), pooled (B, H', W', C). I: an integer that counts the elements of both, for each element has its place
+/// divided several times, and divisions of 64 bits are slow.
+template <class I>
 struct Pooling {
-  std::int64_t height;
-  std::int64_t width;
-  std::int64_t channels;
-  std::int64_t height_out;
-  std::int64_t width_out;
-  std::int64_t kernel;
-  std::int64_t stride;
-  std::int64_t padding;
+  I height;
+  I width;
+  I channels;
+  I height_out;
+  I width_out;
+  I kernel;
+  I stride;
+  I padding;
 };
 
 /// The places [first, last) of a window along one axis that are inside the image, and where the
 /// window begins. Never empty: the padding is smaller than the window.
+template <class I>
 struct Reach {
-  std::int64_t begin;  // negative where it begins in the padding
-  std::int64_t first;
-  std::int64_t last;
+  I begin;  // negative where it begins in the padding
+  I first;
+  I last;
 
-  __device__ Reach(const Pooling& p, std::int64_t index, std::int64_t extent)
+  __device__ Reach(const Pooling<I>& p, I index, I extent)
       : begin(index * p.stride - p.padding),
         first(begin < 0 ? -begin : 0),
         last(p.kernel < extent - begin ? p.kernel : extent - begin) {}
 };
 
+template <class T, class I>
 struct MaxForward {
-  Pooling p;
-  const float* x;
-  float* y;
+  Pooling<I> p;
+  const T* x;
+  T* y;
   std::int32_t* winner;
 
   /// As on the CPU: the first of equals wins, and a NaN wins over everything before it.
-  __device__ void pool(std::int64_t i) const {
-    const std::int64_t c = i % p.channels;
-    const std::int64_t pixel = i / p.channels;
-    const std::int64_t row = pixel / p.width_out;
-    const Reach across(p, pixel % p.width_out, p.width);
-    const Reach down(p, row % p.height_out, p.height);
-    const float* image = x + row / p.height_out * p.height * p.width * p.channels + c;
-    const auto at = [&](std::int64_t ky, std::int64_t kx) {
-      return image[((down.begin + ky) * p.width + across.begin + kx) * p.channels];
+  __device__ void pool(I i) const {
+    const I pixel = i / p.channels;
+    const I c = i - pixel * p.channels;
+    const I row = pixel / p.width_out;
+    const I image_index = row / p.height_out;
+    const Reach<I> across(p, pixel - row * p.width_out, p.width);
+    const Reach<I> down(p, row - image_index * p.height_out, p.height);
+    const T* image = x + image_index * p.height * p.width * p.channels + c;
+    const auto at = [&](I ky, I kx) {
+      return to_float(image[((down.begin + ky) * p.width + across.begin + kx) * p.channels]);
     };
     float best = at(down.first, across.first);
-    std::int64_t place = down.first * p.kernel + across.first;
-    for (std::int64_t ky = down.first; ky < down.last; ++ky) {
-      for (std::int64_t kx = across.first; kx < across.last; ++kx) {
+    I place = down.first * p.kernel + across.first;
+    for (I ky = down.first; ky < down.last; ++ky) {
+      for (I kx = across.first; kx < across.last; ++kx) {
         const float value = at(ky, kx);
         if (value > best || value != value) {
           best = value;
@@ -59,79 +64,99 @@ struct MaxForward {
         }
       }
     }
-    y[i] = best;
+    y[i] = from_float<T>(best);
     winner[i] = static_cast<std::int32_t>(place);
   }
 
   template <int width>
   __device__ void at(std::int64_t i) const {
     for (int k = 0; k < width; ++k) {
-      pool(i + k);
+      pool(static_cast<I>(i + k));
     }
   }
 };
 
 /// The windows [first, last) along one axis that a pixel lies in; empty in a gap between windows.
+template <class I>
 struct Windows {
-  std::int64_t first;
-  std::int64_t last;
+  I first;
+  I last;
 
-  __device__ Windows(const Pooling& p, std::int64_t index, std::int64_t count) {
-    const std::int64_t padded = index + p.padding;
+  __device__ Windows(const Pooling<I>& p, I index, I count) {
+    const I padded = index + p.padding;
     first = padded < p.kernel ? 0 : (padded - p.kernel) / p.stride + 1;
     last = padded / p.stride + 1;
     last = last < count ? last : count;
   }
 };
 
+template <class T, class I>
 struct MaxBackward {
-  Pooling p;
-  const float* dy;
+  Pooling<I> p;
+  const T* dy;
   const std::int32_t* winner;
-  float* dx;
+  T* dx;
 
   /// Each pixel collects, in the order of the windows: no atomic addition, the same bits as the
   /// CPU's.
-  __device__ void collect(std::int64_t i) const {
-    const std::int64_t c = i % p.channels;
-    const std::int64_t pixel = i / p.channels;
-    const std::int64_t ix = pixel % p.width;
-    const std::int64_t row = pixel / p.width;
-    const std::int64_t iy = row % p.height;
-    const std::int64_t image = row / p.height * p.height_out;
-    const Windows down(p, iy, p.height_out);
-    const Windows across(p, ix, p.width_out);
+  __device__ void collect(I i) const {
+    const I pixel = i / p.channels;
+    const I c = i - pixel * p.channels;
+    const I row = pixel / p.width;
+    const I ix = pixel - row * p.width;
+    const I image_index = row / p.height;
+    const I iy = row - image_index * p.height;
+    const I image = image_index * p.height_out;
+    const Windows<I> down(p, iy, p.height_out);
+    const Windows<I> across(p, ix, p.width_out);
     float sum = 0.0f;
-    for (std::int64_t oy = down.first; oy < down.last; ++oy) {
-      const std::int64_t ky = iy + p.padding - oy * p.stride;
-      for (std::int64_t ox = across.first; ox < across.last; ++ox) {
-        const std::int64_t kx = ix + p.padding - ox * p.stride;
-        const std::int64_t from = ((image + oy) * p.width_out + ox) * p.channels + c;
+    for (I oy = down.first; oy < down.last; ++oy) {
+      const I ky = iy + p.padding - oy * p.stride;
+      for (I ox = across.first; ox < across.last; ++ox) {
+        const I kx = ix + p.padding - ox * p.stride;
+        const I from = ((image + oy) * p.width_out + ox) * p.channels + c;
         if (winner[from] == ky * p.kernel + kx) {
-          sum += dy[from];
+          sum += to_float(dy[from]);
         }
       }
     }
-    dx[i] = sum;
+    dx[i] = from_float<T>(sum);
   }
 
   template <int width>
   __device__ void at(std::int64_t i) const {
     for (int k = 0; k < width; ++k) {
-      collect(i + k);
+      collect(static_cast<I>(i + k));
     }
   }
 };
 
-Pooling pooling_of(const ConvolutionGeometry& g, const Shape& x, const Shape& y) {
-  return {.height = x[1],
-          .width = x[2],
-          .channels = x[3],
-          .height_out = y[1],
-          .width_out = y[2],
-          .kernel = g.kernel,
-          .stride = g.stride,
-          .padding = g.padding};
+template <class I>
+Pooling<I> pooling_of(const ConvolutionGeometry& g, const Shape& x, const Shape& y) {
+  const auto in = [](std::int64_t extent) {
+    return static_cast<I>(extent);
+  };
+  return {.height = in(x[1]),
+          .width = in(x[2]),
+          .channels = in(x[3]),
+          .height_out = in(y[1]),
+          .width_out = in(y[2]),
+          .kernel = in(g.kernel),
+          .stride = in(g.stride),
+          .padding = in(g.padding)};
+}
+
+/// f.operator()<T, I>(): the type of the images, and what counts their elements.
+template <class F>
+void with_types(const Tensor& x, const Tensor& y, F f) {
+  with_type_of(x, [&]<class T>() {
+    // Room for the grid's last step, too.
+    if (std::max(x.elements(), y.elements()) < (std::int64_t{1} << 30)) {
+      f.template operator()<T, std::int32_t>();
+    } else {
+      f.template operator()<T, std::int64_t>();
+    }
+  });
 }
 
 }  // namespace
@@ -141,11 +166,14 @@ void max_pool_forward(Stream& stream,
                       const Tensor& x,
                       const Tensor& y,
                       const Tensor& winner) {
-  const MaxForward pass{.p = pooling_of(geometry, x.shape(), y.shape()),
-                        .x = x.data<float>(),
-                        .y = y.data<float>(),
-                        .winner = winner.data<std::int32_t>()};
-  for_each_index(activate(stream), y.elements(), false, pass);
+  const Backend::State& state = activate(stream);
+  with_types(x, y, [&]<class T, class I>() {
+    const MaxForward<T, I> pass{.p = pooling_of<I>(geometry, x.shape(), y.shape()),
+                                .x = x.data<T>(),
+                                .y = y.data<T>(),
+                                .winner = winner.data<std::int32_t>()};
+    for_each_index(state, y.elements(), false, pass);
+  });
 }
 
 void max_pool_backward(Stream& stream,
@@ -153,11 +181,14 @@ void max_pool_backward(Stream& stream,
                        const Tensor& dy,
                        const Tensor& winner,
                        const Tensor& dx) {
-  const MaxBackward pass{.p = pooling_of(geometry, dx.shape(), dy.shape()),
-                         .dy = dy.data<float>(),
-                         .winner = winner.data<std::int32_t>(),
-                         .dx = dx.data<float>()};
-  for_each_index(activate(stream), dx.elements(), false, pass);
+  const Backend::State& state = activate(stream);
+  with_types(dx, dy, [&]<class T, class I>() {
+    const MaxBackward<T, I> pass{.p = pooling_of<I>(geometry, dx.shape(), dy.shape()),
+                                 .dy = dy.data<T>(),
+                                 .winner = winner.data<std::int32_t>(),
+                                 .dx = dx.data<T>()};
+    for_each_index(state, dx.elements(), false, pass);
+  });
 }
 
 }  // namespace troupe::cuda

@@ -12,14 +12,14 @@
 namespace troupe {
 namespace {
 
-/// x, or its copy on the stream's device. A GPU's bfloat16 becomes float32 where that is what is worked with.
+/// x, or its copy on the stream's device.
 Tensor on_device(Stream& stream, const Tensor& x) {
   if (!x || x.device() == stream.device()) {
     return x;
   }
   Tensor here = stream.allocate(x.shape(), x.type());
   copy(stream, x, here);
-  return x.type() == DType::bfloat16 ? operand(stream, here) : here;
+  return here;
 }
 
 Bundle on_device(Stream& stream, const Bundle& bundle) {
@@ -28,6 +28,13 @@ Bundle on_device(Stream& stream, const Bundle& bundle) {
     here.push_back({entry.name, on_device(stream, entry.tensor)});
   }
   return here;
+}
+
+/// For those who know float32 alone: other stages, codecs, predictors, layers that take no operands.
+void widen(Stream& stream, Bundle& bundle) {
+  for (NamedTensor& entry : bundle) {
+    entry.tensor = in_float32(stream, entry.tensor);
+  }
 }
 
 std::vector<Tensor> values(const Weights& weights) {
@@ -225,6 +232,9 @@ ForwardPass Chunk::forward(const Pass& pass,
   std::span<Tensor> left(buffers);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     Saved unwanted;
+    if (!layers_[i]->takes_operands()) {
+      widen(pass.stream, bundle);
+    }
     layers_[i]->forward(pass,
                         views(i, slices),
                         left.first(buffers_each_[i]),
@@ -233,12 +243,15 @@ ForwardPass Chunk::forward(const Pass& pass,
     left = left.subspan(buffers_each_[i]);
   }
   out.buffers = std::move(buffers);
+  if (!last_ || !labels || loss_ != Loss::cross_entropy) {
+    widen(pass.stream, bundle);
+  }
   if (!last_ || !labels) {
     out.y = std::move(bundle);
     return out;
   }
   const Tensor& y = bundle.front().tensor;
-  const Tensor gradient = keep ? pass.stream.allocate(y.shape()) : Tensor{};
+  const Tensor gradient = keep ? pass.stream.allocate(y.shape(), y.type()) : Tensor{};
   out.result = loss(pass.stream, y, labels, gradient);
   if (keep) {
     out.stash.back() = {gradient};
@@ -261,6 +274,7 @@ InputGradient Chunk::input_gradient(const Pass& pass,
   }
   pass_back(pass, slices, stash, error, sends_back_);
   if (sends_back_) {
+    widen(pass.stream, error);
     out.dx = std::move(error);
   }
   out.deltas = std::move(stash);
@@ -274,6 +288,9 @@ void Chunk::pass_back(const Pass& pass,
                       Bundle& error,
                       bool to_input) const {
   for (std::size_t i = layers_.size(); i-- > 0;) {
+    if (!layers_[i]->takes_operands()) {
+      widen(pass.stream, error);
+    }
     layers_[i]->input_gradient(pass, views(i, slices), stash[i], error, i > 0 || to_input);
   }
 }
@@ -287,6 +304,7 @@ Tensor Chunk::influence(const Pass& pass,
   fill(pass.stream, ones, 1);
   Bundle error{{"x", ones}};
   pass_back(pass, values(weights), stash, error, true);
+  widen(pass.stream, error);
   return error.front().tensor;
 }
 

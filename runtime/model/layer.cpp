@@ -16,7 +16,7 @@ Tensor through_activation(Stream& stream, ActivationKind kind, const Tensor& sav
   if (kind == ActivationKind::none) {
     return dy;
   }
-  Tensor delta = dy.exclusive() ? dy : stream.allocate(dy.shape());
+  Tensor delta = dy.exclusive() ? dy : stream.allocate(dy.shape(), dy.type());
   activation_backward(stream, kind, saved, dy, delta);
   return delta;
 }

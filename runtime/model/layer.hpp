@@ -110,6 +110,10 @@ class Layer {
 
   virtual Flops flops() const { return {}; }
 
+  /// Whether what comes in (activations, and the gradients by its outputs) may be of the stream's operand_type(): else it is
+  /// float32. What goes out may be of either.
+  virtual bool takes_operands() const { return false; }
+
   /// Bytes kept from forward to backward, of one sample.
   virtual std::int64_t saved_bytes() const = 0;
 

@@ -34,9 +34,6 @@ struct ConvolutionLayerOptions {
   bool bias = true;
   Initial initial = Initial::uniform_fan_in;
   double deviation = 0;  // Initial::normal
-  /// Batch normalization follows, and neither bias nor activation nor pooling stand between: it reads the product's
-  /// output as it is, in bfloat16 where that is the stream's operand_type().
-  bool normalised = false;
 };
 
 std::shared_ptr<const Layer> convolution_layer(std::string name,

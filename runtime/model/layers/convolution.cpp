@@ -65,6 +65,8 @@ class Convolution final : public PlainLayer {
     return {macs, macs, macs};
   }
 
+  bool takes_operands() const override { return true; }
+
   std::int64_t saved_bytes() const override {
     return 4 * (o_.input.elements() + (o_.pool > 1 ? 2 * pooled_.elements() : 0) +
                 (keeps_output() && !pools_after_ ? full_.elements() : 0));
@@ -81,8 +83,7 @@ class Convolution final : public PlainLayer {
     const std::int64_t rows = x.shape()[0];
     const Tensor image = operand(stream, x.reshape(with_batch(rows, o_.input)));
     const bool fused = derivative_from_output(o_.activation);
-    Tensor y = stream.allocate(with_batch(rows, full_),
-                               o_.normalised ? stream.operand_type() : DType::float32);
+    Tensor y = stream.allocate(with_batch(rows, full_), stream.operand_type());
     convolution_forward(stream,
                         {.geometry = o_.geometry,
                          .x = image,
@@ -92,11 +93,11 @@ class Convolution final : public PlainLayer {
                          .y = y});
     saved = {image, keeps_output() ? y : Tensor{}};
     if (!fused) {
-      y = stream.allocate(saved[1].shape());
+      y = stream.allocate(saved[1].shape(), y.type());
       activation_forward(stream, o_.activation, saved[1], y);
     }
     if (o_.pool > 1) {
-      Tensor pooled = stream.allocate(with_batch(rows, pooled_));
+      Tensor pooled = stream.allocate(with_batch(rows, pooled_), y.type());
       Tensor winner = stream.allocate(with_batch(rows, pooled_), DType::int32);
       max_pool_forward(stream, pool_geometry(), y, pooled, winner);
       y = pooled;
@@ -118,7 +119,7 @@ class Convolution final : public PlainLayer {
       delta = through_activation(stream, o_.activation, saved[1], std::move(delta));
     }
     if (o_.pool > 1) {
-      Tensor full = stream.allocate(with_batch(rows, full_));
+      Tensor full = stream.allocate(with_batch(rows, full_), delta.type());
       max_pool_backward(stream, pool_geometry(), delta, saved[2], full);
       delta = full;
     }
@@ -130,7 +131,7 @@ class Convolution final : public PlainLayer {
     if (!want_dx) {
       return {};
     }
-    Tensor dx = stream.allocate(saved[0].shape());
+    Tensor dx = stream.allocate(saved[0].shape(), saved[0].type());
     convolution_input_gradient(stream, o_.geometry, delta, w[0], dx);
     return dx;
   }
@@ -166,6 +167,8 @@ class MaxPool final : public PlainLayer {
 
   Shape output_shape() const override { return output_; }
 
+  bool takes_operands() const override { return true; }
+
   std::int64_t saved_bytes() const override { return 4 * output_.elements(); }
 
   Tensor transform(const Pass& pass,
@@ -174,7 +177,7 @@ class MaxPool final : public PlainLayer {
                    const Tensor& x,
                    Saved& saved) const override {
     const std::int64_t rows = x.shape()[0];
-    const Tensor y = pass.stream.allocate(with_batch(rows, output_));
+    const Tensor y = pass.stream.allocate(with_batch(rows, output_), x.type());
     saved = {pass.stream.allocate(with_batch(rows, output_), DType::int32)};
     max_pool_forward(pass.stream, geometry_, x.reshape(with_batch(rows, input_)), y, saved[0]);
     return y;
@@ -185,7 +188,7 @@ class MaxPool final : public PlainLayer {
     Tensor dx;
     if (want_dx) {
       const std::int64_t rows = dy.shape()[0];
-      dx = pass.stream.allocate(with_batch(rows, input_));
+      dx = pass.stream.allocate(with_batch(rows, input_), dy.type());
       max_pool_backward(
           pass.stream, geometry_, dy.reshape(with_batch(rows, output_)), saved[0], dx);
     }
@@ -211,12 +214,14 @@ class AveragePool final : public PlainLayer {
 
   Shape output_shape() const override { return output_; }
 
+  bool takes_operands() const override { return true; }
+
   std::int64_t saved_bytes() const override { return 0; }
 
   Tensor transform(
       const Pass& pass, Parameters, std::span<Tensor>, const Tensor& x, Saved&) const override {
     const std::int64_t rows = x.shape()[0];
-    const Tensor y = pass.stream.allocate(with_batch(rows, output_));
+    const Tensor y = pass.stream.allocate(with_batch(rows, output_), x.type());
     average_pool_forward(pass.stream, geometry_, x.reshape(with_batch(rows, input_)), y);
     return y;
   }
@@ -227,7 +232,7 @@ class AveragePool final : public PlainLayer {
       return {};
     }
     const std::int64_t rows = dy.shape()[0];
-    const Tensor dx = pass.stream.allocate(with_batch(rows, input_));
+    const Tensor dx = pass.stream.allocate(with_batch(rows, input_), dy.type());
     average_pool_backward(pass.stream, geometry_, dy.reshape(with_batch(rows, output_)), dx);
     return dx;
   }

@@ -41,6 +41,8 @@ class Dense final : public PlainLayer {
     return {macs, macs, macs};
   }
 
+  bool takes_operands() const override { return true; }
+
   std::int64_t saved_bytes() const override { return 4 * rows_each() * (o_.inputs + o_.outputs); }
 
   Tensor transform(const Pass& pass,
@@ -53,7 +55,7 @@ class Dense final : public PlainLayer {
     const Tensor input = operand(stream, x);  // in x's own shape, which the gradient by it has too
     const Shape y_shape{batch * rows_each(), o_.outputs};
     const bool fused = derivative_from_output(o_.activation);
-    Tensor z = stream.allocate(y_shape);
+    Tensor z = stream.allocate(y_shape, stream.operand_type());
     matmul(stream,
            rows_of(input),
            w[0],
@@ -64,7 +66,7 @@ class Dense final : public PlainLayer {
     saved = {input, z};
     Tensor y = z;
     if (!fused) {
-      y = stream.allocate(y_shape);
+      y = stream.allocate(y_shape, z.type());
       activation_forward(stream, o_.activation, z, y);
     }
     return y.reshape(with_batch(batch, output_shape()));
@@ -80,7 +82,7 @@ class Dense final : public PlainLayer {
     if (!want_dx) {
       return {};
     }
-    Tensor dx = pass.stream.allocate(saved[0].shape());
+    Tensor dx = pass.stream.allocate(saved[0].shape(), saved[0].type());
     matmul(pass.stream, delta, w[0], rows_of(dx));
     return dx;
   }

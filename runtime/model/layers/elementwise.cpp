@@ -18,6 +18,8 @@ class Activation final : public PlainLayer {
     return {n, n, 0};
   }
 
+  bool takes_operands() const override { return true; }
+
   std::int64_t saved_bytes() const override { return 4 * input_.elements(); }
 
   Tensor transform(const Pass& pass,
@@ -25,7 +27,7 @@ class Activation final : public PlainLayer {
                    std::span<Tensor>,
                    const Tensor& x,
                    Saved& saved) const override {
-    const Tensor y = pass.stream.allocate(x.shape());
+    const Tensor y = pass.stream.allocate(x.shape(), x.type());
     activation_forward(pass.stream, kind_, x, y);
     saved = {derivative_from_output(kind_) ? y : x};
     return y;
@@ -62,6 +64,8 @@ class Dropout final : public PlainLayer {
     return {n, n, 0};
   }
 
+  bool takes_operands() const override { return true; }
+
   std::int64_t saved_bytes() const override { return 0; }
 
   Tensor transform(
@@ -80,7 +84,7 @@ class Dropout final : public PlainLayer {
   Tensor mask(const Pass& pass, const Tensor& x) const {
     const RandomStream random(pass.seed, Purpose::dropout, name_key(name().data(), name().size()));
     const auto first = static_cast<std::uint64_t>(pass.first_sample * input_.elements());
-    const Tensor y = pass.stream.allocate(x.shape());
+    const Tensor y = pass.stream.allocate(x.shape(), x.type());
     dropout(pass.stream, random, first, rate_, x, y);
     return y;
   }

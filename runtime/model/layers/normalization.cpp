@@ -43,6 +43,8 @@ class Normalization : public PlainLayer {
     return {5 * n, 8 * n, 0};
   }
 
+  bool takes_operands() const override { return true; }
+
   std::int64_t saved_bytes() const override { return 4 * input_.elements(); }
 
   void weight_gradient(Stream& stream,
@@ -98,7 +100,7 @@ class BatchNorm final : public Normalization {
     Stream& stream = pass.stream;
     const std::int64_t batch = x.shape()[0];
     const Tensor rows = as_rows(x);
-    const Tensor y = stream.allocate(rows.shape());
+    const Tensor y = stream.allocate(rows.shape(), stream.operand_type());
     if (!pass.training) {
       batch_norm_infer(stream,
                        {.x = rows,
@@ -183,7 +185,7 @@ class LayerNorm final : public Normalization {
                    Saved& saved) const override {
     Stream& stream = pass.stream;
     const Tensor rows = as_rows(x);
-    const Tensor y = stream.allocate(rows.shape());
+    const Tensor y = stream.allocate(rows.shape(), stream.operand_type());
     saved = {rows, stream.allocate({rows.shape()[0]}), stream.allocate({rows.shape()[0]})};
     layer_norm_forward(stream,
                        {.x = rows,
@@ -200,10 +202,11 @@ class LayerNorm final : public Normalization {
       const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool) const override {
     Stream& stream = pass.stream;
     const std::int64_t batch = dy.shape()[0];
-    const bool in_place = dy.exclusive();
+    const DType type = saved[0].type();  // the gradient by x is of x's
+    const bool in_place = dy.exclusive() && dy.type() == type;
     const Tensor delta = as_rows(dy);
     dy = {};
-    const Tensor dx = in_place ? delta : stream.allocate(delta.shape());
+    const Tensor dx = in_place ? delta : stream.allocate(delta.shape(), type);
     const Tensor dgamma = stream.allocate({width()});
     const Tensor dbeta = stream.allocate({width()});
     layer_norm_backward(stream,
@@ -232,7 +235,7 @@ class GroupNorm final : public Normalization {
                    Saved& saved) const override {
     Stream& stream = pass.stream;
     const Tensor image = x.reshape(sites(x.shape()[0]));
-    const Tensor y = stream.allocate(image.shape());
+    const Tensor y = stream.allocate(image.shape(), stream.operand_type());
     const Shape statistics{x.shape()[0], groups_};
     saved = {image, stream.allocate(statistics), stream.allocate(statistics)};
     group_norm_forward(stream,
@@ -252,7 +255,7 @@ class GroupNorm final : public Normalization {
     Stream& stream = pass.stream;
     const std::int64_t batch = dy.shape()[0];
     const Tensor delta = dy.reshape(sites(batch));
-    const Tensor dx = stream.allocate(delta.shape());
+    const Tensor dx = stream.allocate(delta.shape(), saved[0].type());
     const Tensor dgamma = stream.allocate({width()});
     const Tensor dbeta = stream.allocate({width()});
     group_norm_backward(stream,

@@ -17,6 +17,11 @@ auto find(Entries& entries, const std::string& name) {
   return found;
 }
 
+/// bfloat16 where both are.
+DType sum_type(const Tensor& a, const Tensor& b) {
+  return a.type() == b.type() ? a.type() : DType::float32;
+}
+
 class Fork final : public Layer {
  public:
   Fork(std::string name, std::string skip) : Layer(std::move(name)), skip_(std::move(skip)) {}
@@ -24,6 +29,8 @@ class Fork final : public Layer {
   void shapes(BundleShape& bundle) const override {
     bundle.push_back({skip_, bundle.front().shape});
   }
+
+  bool takes_operands() const override { return true; }
 
   std::int64_t saved_bytes() const override { return 0; }
 
@@ -41,9 +48,13 @@ class Fork final : public Layer {
       dx = {};
       return;
     }
-    const Tensor sum = dx.exclusive()        ? dx
-                       : of_skip.exclusive() ? of_skip
-                                             : pass.stream.allocate(dx.shape());
+    const DType type = sum_type(dx, of_skip);
+    const auto free = [&](const Tensor& x) {
+      return x.exclusive() && x.type() == type;
+    };
+    const Tensor sum = free(dx)        ? dx
+                       : free(of_skip) ? of_skip
+                                       : pass.stream.allocate(dx.shape(), type);
     add(pass.stream, dx, of_skip, ActivationKind::none, sum);
     dx = sum;
   }
@@ -61,6 +72,8 @@ class Join final : public Layer {
 
   void shapes(BundleShape& bundle) const override { bundle.erase(find(bundle, skip_)); }
 
+  bool takes_operands() const override { return true; }
+
   std::int64_t saved_bytes() const override {
     return activation_ == ActivationKind::none ? 0 : 4 * shape_.elements();
   }
@@ -74,7 +87,7 @@ class Join final : public Layer {
     const Tensor skip = std::move(found->tensor);
     bundle.erase(found);
     Tensor& x = bundle.front().tensor;
-    const Tensor y = pass.stream.allocate(x.shape());
+    const Tensor y = pass.stream.allocate(x.shape(), sum_type(x, skip));
     add(pass.stream, x, skip, activation_, y);
     if (activation_ != ActivationKind::none) {
       saved = {y};
@@ -119,6 +132,8 @@ class OnSkip final : public Layer {
   }
 
   Flops flops() const override { return layer_->flops(); }
+
+  bool takes_operands() const override { return layer_->takes_operands(); }
 
   std::int64_t saved_bytes() const override { return layer_->saved_bytes(); }
 

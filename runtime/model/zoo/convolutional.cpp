@@ -25,8 +25,7 @@ void add_normalised(Network& network,
                                  .geometry = geometry,
                                  .bias = false,
                                  .initial = Initial::normal,
-                                 .deviation = std::sqrt(2 / fan_out),
-                                 .normalised = true});
+                                 .deviation = std::sqrt(2 / fan_out)});
   network.add(on.empty() ? conv : on_skip(on, conv));
   auto batch_norm =
       batch_norm_layer(norm, on.empty() ? network.shape() : network.entry(on), activation);

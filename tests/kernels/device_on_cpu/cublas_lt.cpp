@@ -16,7 +16,7 @@ struct cublasLtMatmulDescription {
   cublasComputeType_t compute;
   std::array<cublasOperation_t, 2> operation{CUBLAS_OP_N, CUBLAS_OP_N};
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const float* bias = nullptr;
+  const void* bias = nullptr;  // of d's type
 };
 
 /// Columns follow each other at distances of `pitch`.
@@ -75,7 +75,8 @@ bool fits(const cublasLtMatmulDescription& p, const Matrix& a, const Matrix& b, 
   };
   return whole(a) && whole(b) && whole(d) && rows(a, p.operation[0]) == d.rows &&
          columns(a, p.operation[0]) == rows(b, p.operation[1]) &&
-         columns(b, p.operation[1]) == d.columns && a.type == b.type && d.type == CUDA_R_32F &&
+         columns(b, p.operation[1]) == d.columns && a.type == b.type &&
+         (d.type == CUDA_R_32F || d.type == a.type) &&
          (a.type == CUDA_R_32F || p.compute == CUBLAS_COMPUTE_32F);
 }
 
@@ -110,7 +111,7 @@ struct Product {
   float alpha, beta;
   const void* a_data;
   const void* b_data;
-  float* d_data;
+  void* d_data;
 
   void run() const {
     const std::vector<float> left = read(a, a_data, p.operation[0] == CUBLAS_OP_T, p.compute);
@@ -123,14 +124,25 @@ struct Product {
         for (std::uint64_t k = 0; k < inner; ++k) {
           sum += left[r * inner + k] * right[c * inner + k];
         }
-        float& to = d_data[c * static_cast<std::uint64_t>(d.pitch) + r];
-        sum = alpha * sum + (beta != 0 ? beta * to : 0.0f);
-        sum += has_bias(p.epilogue) ? p.bias[r] : 0.0f;
+        const std::uint64_t to = c * static_cast<std::uint64_t>(d.pitch) + r;
+        sum = alpha * sum + (beta != 0 ? beta * element(d_data, to) : 0.0f);
+        sum += has_bias(p.epilogue) ? element(p.bias, r) : 0.0f;
         const bool relu =
             p.epilogue == CUBLASLT_EPILOGUE_RELU || p.epilogue == CUBLASLT_EPILOGUE_RELU_BIAS;
-        to = relu && sum < 0 ? 0.0f : sum;
+        sum = relu && sum < 0 ? 0.0f : sum;
+        if (d.type == CUDA_R_32F) {
+          static_cast<float*>(d_data)[to] = sum;
+        } else {
+          static_cast<troupe::BFloat16*>(d_data)[to] = troupe::to_bfloat16(sum);
+        }
       }
     }
+  }
+
+  /// Of d, or of the bias.
+  float element(const void* data, std::uint64_t i) const {
+    return d.type == CUDA_R_32F ? static_cast<const float*>(data)[i]
+                                : troupe::to_float(static_cast<const troupe::BFloat16*>(data)[i]);
   }
 };
 
@@ -296,31 +308,38 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/,
                         *static_cast<const float*>(beta),
                         a,
                         b,
-                        static_cast<float*>(d)};
+                        d};
   const int device = device_on_cpu::device_of(stream);
   if (device < 0) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  device_on_cpu::put(
-      {{stream, "cublasLtMatmul", 1u << device, [=, scratch = algorithm->data[5]] {
-          using device_on_cpu::need;
-          need(device,
-               product.a_data,
-               product.a.size_bytes(),
-               product.a.element_bytes(),
-               "cublasLtMatmul, a");
-          need(device,
-               product.b_data,
-               product.b.size_bytes(),
-               product.b.element_bytes(),
-               "cublasLtMatmul, b");
-          need(device, product.d_data, product.d.size_bytes(), 4, "cublasLtMatmul, d");
-          need(device, product.p.bias, bias ? product.d.rows * 4 : 0, 4, "cublasLtMatmul, bias");
-          need(device, workspace, scratch, 256, "cublasLtMatmul, workspace");
-          if (device_on_cpu::sound()) {
-            std::memset(workspace, 0xff, scratch);
-            product.run();
-          }
-        }}});
+  device_on_cpu::put({{stream, "cublasLtMatmul", 1u << device, [=, scratch = algorithm->data[5]] {
+                         using device_on_cpu::need;
+                         need(device,
+                              product.a_data,
+                              product.a.size_bytes(),
+                              product.a.element_bytes(),
+                              "cublasLtMatmul, a");
+                         need(device,
+                              product.b_data,
+                              product.b.size_bytes(),
+                              product.b.element_bytes(),
+                              "cublasLtMatmul, b");
+                         need(device,
+                              product.d_data,
+                              product.d.size_bytes(),
+                              product.d.element_bytes(),
+                              "cublasLtMatmul, d");
+                         need(device,
+                              product.p.bias,
+                              bias ? product.d.rows * product.d.element_bytes() : 0,
+                              product.d.element_bytes(),
+                              "cublasLtMatmul, bias");
+                         need(device, workspace, scratch, 256, "cublasLtMatmul, workspace");
+                         if (device_on_cpu::sound()) {
+                           std::memset(workspace, 0xff, scratch);
+                           product.run();
+                         }
+                       }}});
   return CUBLAS_STATUS_SUCCESS;
 }
