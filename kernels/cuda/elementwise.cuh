@@ -42,9 +42,9 @@ __device__ void store(T* x, std::int64_t i, const Pack<T, width>& values) {
 }
 
 /// Whether packs can be read and written at all of these; null is no obstacle.
-template <class... Ts>
+template <int width = kPackWidth, class... Ts>
 bool packable(const Ts*... pointers) {
-  return ((reinterpret_cast<std::uintptr_t>(pointers) % sizeof(Pack<Ts, kPackWidth>) == 0) && ...);
+  return ((reinterpret_cast<std::uintptr_t>(pointers) % sizeof(Pack<Ts, width>) == 0) && ...);
 }
 
 /// f.at<width>(i) for packs [i, i + width) that cover [0, n). Grid-stride, so that any n fits any

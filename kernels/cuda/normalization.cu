@@ -44,6 +44,11 @@ struct ColumnSums {
     return {sums[2 * chunk * C + c], sums[(2 * chunk + 1) * C + c]};
   }
 
+  template <int>
+  __device__ void add(std::int64_t chunk, std::int64_t c, Pair (&sum)[1]) const {
+    sum[0] = sum[0] + (*this)(chunk, c);
+  }
+
   __device__ Pair total(std::int64_t c) const {
     Pair sum{0, 0};
 #pragma unroll 4
@@ -54,52 +59,58 @@ struct ColumnSums {
   }
 };
 
-/// to.sums[chunk, :, c] = the sums over the chunk's rows of term(r, c).
-template <class Term>
+/// to.sums[chunk, :, c] = the sums over the chunk's rows of the terms of (r, c). A thread has `width` neighbouring columns, C a
+/// multiple of it: term.add<width>(r, c, sums).
+template <int width, class Term>
 __global__ void __launch_bounds__(kColumns* kRows)
     column_sums_kernel(const __grid_constant__ Term term,
                        std::int64_t R,
                        std::int64_t chunk_rows,
                        const __grid_constant__ ColumnSums to) {
-  __shared__ Pair sums[kRows][kColumns];
-  const std::int64_t c = std::int64_t{blockIdx.x} * kColumns + threadIdx.x;
+  __shared__ Pair sums[kRows][kColumns][width];
+  const std::int64_t c = (std::int64_t{blockIdx.x} * kColumns + threadIdx.x) * width;
   const std::int64_t begin = std::int64_t{blockIdx.y} * chunk_rows;
   const std::int64_t end = begin + chunk_rows < R ? begin + chunk_rows : R;
-  Pair sum{0, 0};
+  Pair sum[width] = {};
   if (c < to.C) {
 #pragma unroll 4
     for (std::int64_t r = begin + threadIdx.y; r < end; r += kRows) {
-      sum = sum + term(r, c);
+      term.template add<width>(r, c, sum);
     }
   }
-  sums[threadIdx.y][threadIdx.x] = sum;
+  for (int k = 0; k < width; ++k) {
+    sums[threadIdx.y][threadIdx.x][k] = sum[k];
+  }
   __syncthreads();
   if (threadIdx.y != 0 || c >= to.C) {
     return;
   }
-  for (int row = 1; row < kRows; ++row) {
-    sum = sum + sums[row][threadIdx.x];
-  }
   double* const chunk = to.sums + 2 * std::int64_t{blockIdx.y} * to.C;
-  chunk[c] = sum.first;
-  chunk[to.C + c] = sum.second;
+  for (int k = 0; k < width; ++k) {
+    for (int row = 1; row < kRows; ++row) {
+      sum[k] = sum[k] + sums[row][threadIdx.x][k];
+    }
+    chunk[c + k] = sum[k].first;
+    chunk[to.C + c + k] = sum[k].second;
+  }
 }
 
-template <class Term>
+template <int width, class Term>
 void launch_column_sums(const Backend::State& state,
                         std::int64_t R,
                         std::int64_t chunk_rows,
                         const Term& term,
                         const ColumnSums& to) {
-  const dim3 grid(static_cast<unsigned>((to.C + kColumns - 1) / kColumns),
+  constexpr std::int64_t kOfBlock = kColumns * width;
+  const dim3 grid(static_cast<unsigned>((to.C + kOfBlock - 1) / kOfBlock),
                   static_cast<unsigned>(to.chunks));
   const dim3 block(kColumns, kRows);
-  column_sums_kernel<<<grid, block, 0, state.stream.get()>>>(term, R, chunk_rows, to);
+  column_sums_kernel<width><<<grid, block, 0, state.stream.get()>>>(term, R, chunk_rows, to);
   TROUPE_CUDA_CHECK(cudaGetLastError());
 }
 
 /// In the workspace, behind room for four floats a column.
-template <class Term>
+template <int width, class Term>
 ColumnSums sum_columns(const Backend::State& state,
                        std::int64_t R,
                        std::int64_t C,
@@ -108,19 +119,29 @@ ColumnSums sum_columns(const Backend::State& state,
   const auto places = static_cast<std::int64_t>(kWorkspaceBytes / sizeof(double)) / (2 * C);
   const std::int64_t room = places - 2;
   TROUPE_CHECK(room >= 1, "[normalization] ", C, " channels are too many for the workspace");
-  const std::int64_t column_blocks = (C + kColumns - 1) / kColumns;
+  const std::int64_t column_blocks = (C + kColumns * width - 1) / (kColumns * width);
   const std::int64_t most = std::clamp<std::int64_t>(kBlocksWanted / column_blocks, 1, room);
   const std::int64_t wanted = std::clamp<std::int64_t>((R + kChunkRows - 1) / kChunkRows, 1, most);
   const std::int64_t chunk_rows = std::max<std::int64_t>((R + wanted - 1) / wanted, 1);
   const std::int64_t chunks = std::max<std::int64_t>((R + chunk_rows - 1) / chunk_rows, 1);
   const ColumnSums sums{state.workspace<double>() + 2 * C, chunks, C};
-  launch_column_sums(state, R, chunk_rows, term, sums);
+  launch_column_sums<width>(state, R, chunk_rows, term, sums);
   if (chunks <= kChunksOfAThread) {
     return sums;
   }
   const ColumnSums total{sums.sums + 2 * chunks * C, 1, C};
-  launch_column_sums(state, chunks, chunks, sums, total);
+  launch_column_sums<1>(state, chunks, chunks, sums, total);
   return total;
+}
+
+/// The same, by two columns a thread where C and the tensors' addresses allow it.
+template <class Term>
+ColumnSums sum_columns(const Backend::State& state,
+                       std::int64_t R,
+                       std::int64_t C,
+                       const Term& term) {
+  return C % 2 == 0 && term.in_pairs() ? sum_columns<2>(state, R, C, term)
+                                       : sum_columns<1>(state, R, C, term);
 }
 
 constexpr int kColumnBlock = 64;  // threads; small, so that few columns still make several blocks
@@ -167,9 +188,15 @@ struct Moments {
   const T* x;
   std::int64_t C;
 
-  __device__ Pair operator()(std::int64_t r, std::int64_t c) const {
-    const double value = to_float(x[r * C + c]);
-    return {value, value * value};
+  bool in_pairs() const { return packable<2>(x); }
+
+  template <int width>
+  __device__ void add(std::int64_t r, std::int64_t c, Pair (&sum)[width]) const {
+    const Pack<T, width> values = load<width>(x, r * C + c);
+    for (int k = 0; k < width; ++k) {
+      const double value = to_float(values.lane[k]);
+      sum[k] = sum[k] + Pair{value, value * value};
+    }
   }
 };
 
@@ -199,6 +226,38 @@ struct InverseDeviation {
   }
 };
 
+/// The columns of elements [i, i + width) of a matrix of C columns: those of a pack lie side by side where C is a multiple of
+/// its width.
+template <int width>
+class ColumnsOf {
+ public:
+  __device__ ColumnsOf(std::int64_t i, std::int64_t C) : C_(C) {
+    // A division of 64 bits would take as long as all the rest.
+    constexpr std::int64_t k32Bits = std::int64_t{1} << 32;
+    first_ = i < k32Bits && C < k32Bits
+                 ? static_cast<std::uint32_t>(i) % static_cast<std::uint32_t>(C)
+                 : i % C;
+  }
+
+  /// Their values in x (C).
+  __device__ Pack<float, width> of(const float* x) const {
+    if (C_ % width == 0 && reinterpret_cast<std::uintptr_t>(x) % sizeof(Pack<float, width>) == 0) {
+      return load<width>(x, first_);
+    }
+    Pack<float, width> values;
+    std::int64_t c = first_;
+    for (float& lane : values.lane) {
+      lane = x[c];
+      c = c + 1 == C_ ? 0 : c + 1;
+    }
+    return values;
+  }
+
+ private:
+  std::int64_t C_;
+  std::int64_t first_;
+};
+
 /// By column. Shapes: (C) each.
 struct Columns {
   const float* gamma;
@@ -218,12 +277,15 @@ struct Normalize {
   __device__ void at(std::int64_t i) const {
     const Pack<T, width> values = load<width>(x, i);
     Pack<Y, width> normalized;
-    std::int64_t c = i % of.C;
+    const ColumnsOf<width> columns(i, of.C);
+    const Pack<float, width> mean = columns.of(of.mean);
+    const Pack<float, width> gamma = columns.of(of.gamma);
+    const Pack<float, width> inverse = columns.of(of.inverse_deviation);
+    const Pack<float, width> beta = columns.of(of.beta);
     for (int k = 0; k < width; ++k) {
-      normalized.lane[k] = from_float<Y>(Op{}.forward((to_float(values.lane[k]) - of.mean[c]) *
-                                                          (of.gamma[c] * of.inverse_deviation[c]) +
-                                                      of.beta[c]));
-      c = c + 1 == of.C ? 0 : c + 1;
+      normalized.lane[k] = from_float<Y>(Op{}.forward((to_float(values.lane[k]) - mean.lane[k]) *
+                                                          (gamma.lane[k] * inverse.lane[k]) +
+                                                      beta.lane[k]));
     }
     store<width>(y, i, normalized);
   }
@@ -269,10 +331,19 @@ struct BatchGradientTerms {
   const float* mean;
   std::int64_t C;
 
-  __device__ Pair operator()(std::int64_t r, std::int64_t c) const {
+  bool in_pairs() const { return packable<2>(x, y, dy); }
+
+  template <int width>
+  __device__ void add(std::int64_t r, std::int64_t c, Pair (&sum)[width]) const {
     const std::int64_t i = r * C + c;
-    const double g = y ? Relu{}.backward(to_float(y[i]), to_float(dy[i])) : to_float(dy[i]);
-    return {g, g * static_cast<double>(to_float(x[i]) - mean[c])};
+    const Pack<T, width> inputs = load<width>(x, i);
+    const Pack<D, width> gradients = load<width>(dy, i);
+    const Pack<Y, width> outputs = y ? load<width>(y, i) : Pack<Y, width>{};
+    for (int k = 0; k < width; ++k) {
+      const float of_y = to_float(gradients.lane[k]);
+      const double g = y ? Relu{}.backward(to_float(outputs.lane[k]), of_y) : of_y;
+      sum[k] = sum[k] + Pair{g, g * static_cast<double>(to_float(inputs.lane[k]) - mean[c + k])};
+    }
   }
 };
 
@@ -330,12 +401,15 @@ struct BatchInputGradient {
       }
     }
     Pack<T, width> result;
-    std::int64_t c = i % C;
+    const ColumnsOf<width> columns(i, C);
+    const Pack<float, width> center = columns.of(mean);
+    const Pack<float, width> factor = columns.of(of.factor);
+    const Pack<float, width> slope = columns.of(of.slope);
+    const Pack<float, width> offset = columns.of(of.offset);
     for (int k = 0; k < width; ++k) {
-      result.lane[k] =
-          from_float<T>(gradients[k] * of.factor[c] +
-                        ((to_float(values.lane[k]) - mean[c]) * of.slope[c] + of.offset[c]));
-      c = c + 1 == C ? 0 : c + 1;
+      result.lane[k] = from_float<T>(
+          gradients[k] * factor.lane[k] +
+          ((to_float(values.lane[k]) - center.lane[k]) * slope.lane[k] + offset.lane[k]));
     }
     store<width>(dx, i, result);
   }
@@ -522,12 +596,20 @@ struct GroupParameterTerms {
   const float* inverse_deviation;
   const D* dy;
 
-  __device__ Pair operator()(std::int64_t r, std::int64_t c) const {
+  bool in_pairs() const { return packable<2>(x, dy); }
+
+  template <int width>
+  __device__ void add(std::int64_t r, std::int64_t c, Pair (&sum)[width]) const {
     const std::int64_t i = r * shape.C + c;
-    const std::int64_t group = shape.group_of(r, c);
-    const double gradient = to_float(dy[i]);
-    const double centred = to_float(x[i]) - mean[group];
-    return {gradient, gradient * centred * static_cast<double>(inverse_deviation[group])};
+    const Pack<T, width> inputs = load<width>(x, i);
+    const Pack<D, width> gradients = load<width>(dy, i);
+    for (int k = 0; k < width; ++k) {
+      const std::int64_t group = shape.group_of(r, c + k);
+      const double gradient = to_float(gradients.lane[k]);
+      const double centred = to_float(inputs.lane[k]) - mean[group];
+      sum[k] = sum[k] +
+               Pair{gradient, gradient * centred * static_cast<double>(inverse_deviation[group])};
+    }
   }
 };
 
