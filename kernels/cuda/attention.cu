@@ -6,12 +6,10 @@
 //
 // Nothing is added to from two blocks: results are the same every time. The price is that the
 // backward computes the scores twice, once for the queries and once for keys and values.
-#include "kernels/attention.hpp"
 #include "kernels/cuda/attention.cuh"
 #include "kernels/functors/math.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 
@@ -19,7 +17,7 @@ namespace troupe::cuda {
 
 namespace {
 
-using Problem = AttentionProblem;
+using Problem = AttentionProblem<float>;
 using Place = AttentionPlace;
 
 constexpr int kSide = 16;
@@ -184,7 +182,7 @@ __global__ void __launch_bounds__(kThreads)
   float* q = reinterpret_cast<float*>(shared);
   float* k_or_v = q + Tiles::kTile;
   float* probabilities = k_or_v + Tiles::kTile;
-  const Place place = place_of_block(p, Tiles::kRows);
+  const Place place = place_of_block(p, Tiles::kRows, true);
   const float* head = p.qkv + place.in_qkv;
   const int tx = static_cast<int>(threadIdx.x) % kSide;
   const int ty = static_cast<int>(threadIdx.x) / kSide;
@@ -250,7 +248,7 @@ __global__ void __launch_bounds__(kThreads)
 
 /// delta[b, h, t] = the sum over the head's columns of dy y; a warp each. Shape: (B, heads, T).
 __global__ void __launch_bounds__(kThreads)
-    delta_kernel(const __grid_constant__ Problem p, float* delta) {
+    delta_kernel(const __grid_constant__ Problem p, const float* y, float* delta) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const std::int64_t warps = std::int64_t{gridDim.x} * (kThreads / kWarp);
   for (std::int64_t row = std::int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
@@ -260,7 +258,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t first = (head / p.heads * p.T + row % p.T) * p.C + head % p.heads * p.D;
     float sum = 0.0f;
     for (std::int64_t c = lane; c < p.D; c += kWarp) {
-      sum += p.dy[first + c] * p.y[first + c];
+      sum += p.dy[first + c] * y[first + c];
     }
     for (int distance = kWarp / 2; distance > 0; distance /= 2) {
       sum += __shfl_xor_sync(kAllLanes, sum, distance);
@@ -319,7 +317,7 @@ __global__ void __launch_bounds__(kThreads)
   float* v = k + Tiles::kTile;
   float* dy = v + Tiles::kTile;
   float* gradients = dy + Tiles::kTile;
-  const Place place = place_of_block(p, Tiles::kRows);
+  const Place place = place_of_block(p, Tiles::kRows, true);
   const float* head = p.qkv + place.in_qkv;
   load_tile<Tiles>(p, head, 3 * p.C, place.first, p.scale, q);
   load_tile<Tiles>(p, p.dy + place.in_y, p.C, place.first, 1.0f, dy);
@@ -353,7 +351,7 @@ __global__ void __launch_bounds__(kThreads)
   float* dy = v + Tiles::kTile;
   float* probabilities = dy + Tiles::kTile;
   float* gradients = probabilities + Tiles::kScores;
-  const Place place = place_of_block(p, Tiles::kRows);
+  const Place place = place_of_block(p, Tiles::kRows, false);
   const float* head = p.qkv + place.in_qkv;
   load_tile<Tiles>(p, head + p.C, 3 * p.C, place.first, 1.0f, k);
   load_tile<Tiles>(p, head + 2 * p.C, 3 * p.C, place.first, 1.0f, v);
@@ -380,26 +378,6 @@ __global__ void __launch_bounds__(kThreads)
 
 // -- launches -----------------------------------------------------------------------
 
-bool in_sixteens(const Tensor& x) {
-  return reinterpret_cast<std::uintptr_t>(x.data<float>()) % 16 == 0;
-}
-
-Problem problem_of(std::int64_t heads, const Tensor& qkv) {
-  const std::int64_t C = qkv.shape()[2] / 3;
-  return {.B = qkv.shape()[0],
-          .T = qkv.shape()[1],
-          .C = C,
-          .heads = heads,
-          .D = C / heads,
-          .scale = 1.0f / std::sqrt(static_cast<float>(C / heads)),
-          .qkv = qkv.data<float>(),
-          .y = nullptr,
-          .log_sum = nullptr,
-          .dy = nullptr,
-          .delta = nullptr,
-          .in_fours = C % 4 == 0 && C / heads % 4 == 0 && in_sixteens(qkv)};
-}
-
 template <class Tiles, class... Parameters, class... Arguments>
 void launch(const Backend::State& state,
             void (*kernel)(Problem, Parameters...),
@@ -414,12 +392,12 @@ void launch(const Backend::State& state,
 
 void causal_attention_forward(
     Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum) {
-  const Backend::State& state = activate(stream);
-  const Problem p = problem_of(heads, qkv);
-  if (state.precision == Precision::bf16) {
-    attention_forward_bf16(state, p, y.data<float>(), log_sum.data<float>());
+  if (stream.precision() == Precision::bf16) {
+    attention_forward_bf16(stream, heads, qkv, y, log_sum);
     return;
   }
+  const Backend::State& state = activate(stream);
+  const auto p = attention_problem<float>(heads, qkv);
   with_width(p.D, [&]<int width>() {
     using Tiles = Tiling<4, width>;  // at most 83 KiB
     launch<Tiles>(state,
@@ -432,24 +410,22 @@ void causal_attention_forward(
 }
 
 void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
+  if (stream.precision() == Precision::bf16) {
+    attention_backward_bf16(stream, a);
+    return;
+  }
   const Tensor delta = stream.allocate(a.log_sum.shape());
   const Backend::State& state = activate(stream);
-  Problem p = problem_of(a.heads, a.qkv);
-  p.y = a.y.data<float>();
+  auto p = attention_problem<float>(a.heads, a.qkv);
   p.log_sum = a.log_sum.data<float>();
   p.dy = a.dy.data<float>();
-  p.in_fours = p.in_fours && in_sixteens(a.dy);
   p.delta = delta.data<float>();
   const std::int64_t rows_a_block = kThreads / kWarp;
   const std::int64_t blocks =
       std::min<std::int64_t>((delta.elements() + rows_a_block - 1) / rows_a_block, 4096);
   delta_kernel<<<static_cast<unsigned>(blocks), kThreads, 0, state.stream.get()>>>(
-      p, delta.data<float>());
+      p, a.y.data<float>(), delta.data<float>());
   TROUPE_CUDA_CHECK(cudaGetLastError());
-  if (state.precision == Precision::bf16) {
-    attention_backward_bf16(state, p, a.dqkv.data<float>());
-    return;
-  }
   with_width(p.D, [&]<int width>() {
     // Smaller tiles of wide heads: at most 75 KiB, so that every GPU has room for them.
     using Tiles = Tiling<(width <= 32 ? 4 : 2), width>;

@@ -1,13 +1,17 @@
 // What the two sets of attention kernels share: attention.cu multiplies in float32, attention_bf16.cu with Tensor Cores.
 #pragma once
 
+#include "kernels/attention.hpp"
 #include "kernels/cuda/check.hpp"
 #include "kernels/cuda/state.hpp"
 
+#include <cmath>
 #include <cstdint>
 
 namespace troupe::cuda {
 
+/// q, k, v and dy are of Element.
+template <class Element>
 struct AttentionProblem {
   std::int64_t B;
   std::int64_t T;
@@ -15,15 +19,28 @@ struct AttentionProblem {
   std::int64_t heads;
   std::int64_t D;        // C / heads
   float scale;           // 1 / sqrt(D)
-  const float* qkv;      // (B, T, 3C)
-  const float* y;        // (B, T, C); the backward's
+  const Element* qkv;    // (B, T, 3C)
+  const Element* dy;     // (B, T, C); the backward's
   const float* log_sum;  // (B, heads, T); the backward's
-  const float* dy;       // (B, T, C); the backward's
   const float* delta;    // (B, heads, T): of each row the sum of dy y; the backward's
-  bool in_fours;  // C and D are multiples of 4, and qkv and dy begin at multiples of 16 bytes
 };
 
-/// The block's tile: the blocks of one head follow each other.
+template <class Element>
+AttentionProblem<Element> attention_problem(std::int64_t heads, const Tensor& qkv) {
+  const std::int64_t C = qkv.shape()[2] / 3;
+  return {.B = qkv.shape()[0],
+          .T = qkv.shape()[1],
+          .C = C,
+          .heads = heads,
+          .D = C / heads,
+          .scale = 1.0f / std::sqrt(static_cast<float>(C / heads)),
+          .qkv = qkv.data<Element>(),
+          .dy = nullptr,
+          .log_sum = nullptr,
+          .delta = nullptr};
+}
+
+/// The block's tile.
 struct AttentionPlace {
   std::int64_t head;    // of all B heads
   std::int64_t first;   // row of the tile
@@ -31,12 +48,20 @@ struct AttentionPlace {
   std::int64_t in_y;    // the same in y
 };
 
-__device__ inline AttentionPlace place_of_block(const AttentionProblem& p, std::int64_t tile_rows) {
-  const std::int64_t tiles = (p.T + tile_rows - 1) / tile_rows;
-  const std::int64_t head = blockIdx.x / tiles;
+/// Blocks begin in their order. The longest come first, so that they do not run alone at the end: of queries the last
+/// tile of every head, of keys the first.
+template <class Problem>
+__device__ inline AttentionPlace place_of_block(const Problem& p,
+                                                std::int64_t tile_rows,
+                                                bool of_queries) {
+  const std::int64_t heads = p.B * p.heads;
+  const std::int64_t tiles = gridDim.x / heads;
+  const std::int64_t head = blockIdx.x % heads;
+  const std::int64_t before = blockIdx.x / heads;
+  const std::int64_t first = (of_queries ? tiles - 1 - before : before) * tile_rows;
   const std::int64_t b = head / p.heads;
   const std::int64_t column = head % p.heads * p.D;
-  return {head, blockIdx.x % tiles * tile_rows, b * p.T * 3 * p.C + column, b * p.T * p.C + column};
+  return {head, first, b * p.T * 3 * p.C + column, b * p.T * p.C + column};
 }
 
 /// f.operator()<width>() with the narrowest tile that holds D columns.
@@ -55,13 +80,13 @@ void with_width(std::int64_t D, F f) {
 
 /// One block of `threads` for each tile of `tile_rows` of each head, with `shared_bytes` of shared memory: more than 48
 /// KiB of it must be asked for.
-template <class... Parameters, class... Arguments>
+template <class Problem, class... Parameters, class... Arguments>
 void launch_attention(const Backend::State& state,
-                      void (*kernel)(AttentionProblem, Parameters...),
+                      void (*kernel)(Problem, Parameters...),
                       std::int64_t tile_rows,
                       int threads,
                       int shared_bytes,
-                      const AttentionProblem& p,
+                      const Problem& p,
                       Arguments... arguments) {
   TROUPE_CUDA_CHECK(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
@@ -73,12 +98,9 @@ void launch_attention(const Backend::State& state,
   TROUPE_CUDA_CHECK(cudaGetLastError());
 }
 
-// attention_bf16.cu: what attention.cu's kernels do, with products of bfloat16. Arguments as there; the backward's
-// problem is complete, delta included.
-void attention_forward_bf16(const Backend::State& state,
-                            const AttentionProblem& p,
-                            float* y,
-                            float* log_sum);
-void attention_backward_bf16(const Backend::State& state, const AttentionProblem& p, float* dqkv);
+// attention_bf16.cu: the ops of kernels/attention.hpp on a stream in bf16.
+void attention_forward_bf16(
+    Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum);
+void attention_backward_bf16(Stream& stream, const AttentionGradient& arguments);
 
 }  // namespace troupe::cuda

@@ -6,6 +6,8 @@
 //   d (16, 8)    row g: columns 2t, 2t + 1; row g + 8: the same
 //
 // So two neighbouring d of one product are, rounded, an a of the next.
+//
+// And what feeds them: copies into shared memory that run beside the products ("cp.async").
 #pragma once
 
 #include "kernels/functors/bfloat16.hpp"
@@ -42,6 +44,38 @@ __device__ inline void load_matrices(std::uint32_t (&to)[4], const BFloat16* row
                  : "r"(address)
                  : "memory");
   }
+}
+
+/// Copies 4 or 16 bytes from global to shared memory, both at a multiple of as many, or zeros where not `valid`: `from` is
+/// not read then. The thread goes on; it finds them behind wait_for_copies(), other threads behind a barrier after that.
+template <int bytes>
+__device__ inline void copy_async(void* to, const void* from, bool valid) {
+  const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
+  const int size = valid ? bytes : 0;
+  if constexpr (bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(address), "l"(from), "r"(size)
+                 : "memory");
+  } else {
+    static_assert(bytes == 4);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :
+                 : "r"(address), "l"(from), "r"(size)
+                 : "memory");
+  }
+}
+
+/// Until all copies that this thread has begun are done.
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_all;" : : : "memory");
+}
+
+/// 2^x within 2 units in the last place; 0 where it is subnormal.
+__device__ inline float exp2_quickly(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 /// Both rounded to the nearest, `low` in the lower half.

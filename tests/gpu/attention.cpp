@@ -18,10 +18,15 @@ struct Rates {
   double gain;               // products by cuBLASLt over attention, both ways
 };
 
-Rates measure(Stream& stream, Shape shape, std::int64_t heads, double peak) {
+/// With qkv, y and their gradients of `type`.
+Rates measure(Stream& stream, Shape shape, std::int64_t heads, double peak, DType type) {
   const std::int64_t batch = shape[0], time = shape[1], columns = shape[2];
-  const Tensor qkv = varied(stream, {batch, time, 3 * columns}), y = varied(stream, shape);
-  const Tensor dqkv = varied(stream, qkv.shape()), dy = varied(stream, shape);
+  const auto of_type = [&](Shape all) {
+    const Tensor x = varied(stream, all);
+    return type == DType::float32 ? x : operand(stream, x);
+  };
+  const Tensor qkv = of_type({batch, time, 3 * columns}), y = of_type(shape);
+  const Tensor dqkv = of_type(qkv.shape()), dy = of_type(shape);
   const Tensor log_sum = stream.allocate({batch, heads, time});
   const double forward =
       seconds(stream, [&] { causal_attention_forward(stream, heads, qkv, y, log_sum); });
@@ -42,9 +47,10 @@ Rates measure(Stream& stream, Shape shape, std::int64_t heads, double peak) {
   const Rates rates{
       flops / forward / peak, 2.5 * flops / backward / peak, 3.5 * products / (forward + backward)};
   std::printf(
-      "%s, (%lld, %lld, 3 x %lld) in %lld heads: forward %.1f us, %.0f %% of the peak; backward "
+      "%s, %s (%lld, %lld, 3 x %lld) in %lld heads: forward %.1f us, %.0f %% of the peak; backward "
       "%.1f us, %.0f %%; products of all scores by cuBLASLt %.1f and %.1f us\n",
       std::string(to_string(stream.precision())).c_str(),
+      std::string(to_string(type)).c_str(),
       static_cast<long long>(batch),
       static_cast<long long>(time),
       static_cast<long long>(columns),
@@ -77,11 +83,16 @@ void attention() {
                 static_cast<long long>(n),
                 static_cast<long long>(n),
                 1e-12 * peak);
+    const DType type = stream.operand_type();
     if (!small) {
-      measure(stream, {16, 128, 128}, 4, peak);
+      measure(stream, {16, 128, 128}, 4, peak, type);
     }
-    const Rates rates =
-        small ? measure(stream, {1, 32, 32}, 2, peak) : measure(stream, {8, 1024, 768}, 12, peak);
+    const Shape shape = small ? Shape{1, 32, 32} : Shape{8, 1024, 768};
+    const std::int64_t heads = small ? 2 : 12;
+    if (type != DType::float32) {
+      measure(stream, shape, heads, peak, DType::float32);
+    }
+    const Rates rates = measure(stream, shape, heads, peak, type);
     std::array<char, 160> text{};
     std::snprintf(text.data(),
                   text.size(),

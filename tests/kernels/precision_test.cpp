@@ -344,7 +344,8 @@ TEST_CASE("attention is near that in float32", "[gpu]") {
     return skip(why);
   }
   Streams s(Precision::bf16);
-  // Lengths around the tiles of 64, heads of every width that a tile is made for, in fours and not.
+  // Lengths around the tiles of 32, 64 and 128 and of several of them, heads of every width that a tile is made for, in eights
+  // and not.
   for (const Heads& h : {Heads{1, 1, 1, 1},
                          Heads{2, 17, 3, 16},
                          Heads{1, 33, 2, 5},
@@ -353,7 +354,11 @@ TEST_CASE("attention is near that in float32", "[gpu]") {
                          Heads{3, 100, 2, 64},
                          Heads{1, 200, 1, 50},
                          Heads{2, 67, 1, 128},
-                         Heads{1, 31, 2, 100}}) {
+                         Heads{1, 31, 2, 100},
+                         Heads{1, 300, 2, 64},
+                         Heads{1, 150, 1, 128},
+                         Heads{2, 193, 2, 8},
+                         Heads{1, 260, 1, 24}}) {
     INFO("B " << h.batch << " T " << h.length << " heads " << h.heads << " of " << h.head_size);
     const Twin qkv = s.normal(1, h.qkv());
     const Twin dy = s.normal(2, h.y());
@@ -390,6 +395,58 @@ TEST_CASE("attention is near that in float32", "[gpu]") {
                                .dqkv = dqkv.gpu});
     CHECK(to_host(dqkv.gpu) == once);
   }
+}
+
+TEST_CASE("attention reads and writes bfloat16 as it rounds float32", "[gpu]") {
+  if (const std::string why = missing(); !why.empty()) {
+    return skip(why);
+  }
+  Stream stream(kGpu, Precision::bf16);
+  const auto rounded = [&](const Tensor& x) {
+    return operand(stream, x);
+  };
+  for (const Heads& h : {Heads{2, 70, 2, 16}, Heads{1, 140, 3, 64}, Heads{1, 20, 2, 5}}) {
+    INFO("B " << h.batch << " T " << h.length << " heads " << h.heads << " of " << h.head_size);
+    const Tensor qkv = normal_tensor(stream, 1, h.qkv());
+    const Tensor dy = normal_tensor(stream, 2, h.y());
+    const Tensor y = stream.allocate(h.y());
+    const Tensor log_sum = stream.allocate(h.log_sum());
+    const Tensor dqkv = stream.allocate(h.qkv());
+    causal_attention_forward(stream, h.heads, qkv, y, log_sum);
+    // One more element before: rows that do not begin at multiples of 16 bytes.
+    const auto narrow = [&](std::int64_t offset, const Shape& shape) {
+      return stream.allocate({shape.elements() + offset}, DType::bfloat16).view(offset, shape);
+    };
+    for (const std::int64_t offset : {0, 1}) {
+      const Tensor own_qkv = narrow(offset, h.qkv());
+      const Tensor own_y = narrow(offset, h.y());
+      const Tensor own_log_sum = stream.allocate(h.log_sum());
+      convert(stream, qkv, own_qkv);
+      causal_attention_forward(stream, h.heads, own_qkv, own_y, own_log_sum);
+      CHECK(to_host(own_log_sum) == to_host(log_sum));
+      CHECK(to_host(own_y) == to_host(rounded(y)));
+      // The backward reads y as it is: the same y for both.
+      const Tensor same_y = stream.allocate(h.y());
+      convert(stream, own_y, same_y);
+      const auto backward =
+          [&](const Tensor& x, const Tensor& from_y, const Tensor& d, const Tensor& to) {
+            causal_attention_backward(
+                stream,
+                {.heads = h.heads, .qkv = x, .y = from_y, .log_sum = log_sum, .dy = d, .dqkv = to});
+          };
+      const Tensor own_dy = narrow(offset, h.y());
+      const Tensor own_dqkv = narrow(offset, h.qkv());
+      convert(stream, dy, own_dy);
+      backward(qkv, same_y, dy, dqkv);
+      backward(own_qkv, own_y, own_dy, own_dqkv);
+      CHECK(to_host(own_dqkv) == to_host(rounded(dqkv)));
+    }
+  }
+  const Tensor narrow = stream.allocate({1, 2, 12}, DType::bfloat16);
+  Stream exact(kGpu);
+  CHECK_THROWS_WITH(causal_attention_forward(
+                        exact, 1, narrow, exact.allocate({1, 2, 4}), exact.allocate({1, 1, 2})),
+                    says("qkv is bfloat16, not float32"));
 }
 
 }  // namespace precision_test

@@ -1,9 +1,12 @@
-// kernels/cuda/mma.cuh for a device that the CPU plays: what PTX says of the three instructions, by exchanges of lanes.
+// kernels/cuda/mma.cuh for a device that the CPU plays: what PTX says of these instructions, by exchanges of lanes.
 #pragma once
 
 #include "kernels/functors/bfloat16.hpp"
 
+#include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <vector>
 
 namespace troupe::cuda {
 
@@ -51,6 +54,42 @@ inline void load_matrices(std::uint32_t (&to)[4], const BFloat16* row) {
     to[matrix] =
         transposed ? at(2 * t, g) | at(2 * t + 1, g) << 16 : at(g, 2 * t) | at(g, 2 * t + 1) << 16;
   }
+}
+
+struct CopyUnderWay {
+  void* to;
+  const void* from;  // null: zeros
+  int bytes;
+};
+
+/// Of each thread of the block.
+inline std::vector<CopyUnderWay> copies_under_way[device_on_cpu::kThreadsMax];
+
+/// The latest time is played: until the thread waits there are NaNs.
+template <int bytes>
+inline void copy_async(void* to, const void* from, bool valid) {
+  if (reinterpret_cast<std::uintptr_t>(to) % bytes != 0 ||
+      reinterpret_cast<std::uintptr_t>(from) % bytes != 0 || !device_on_cpu::is_shared(to, bytes)) {
+    device_on_cpu::fault(cudaErrorMisalignedAddress,
+                         "cp.async: not from a multiple of the size to one in shared memory");
+  }
+  std::memset(to, 0xff, bytes);
+  copies_under_way[threadIdx.x].push_back({to, valid ? from : nullptr, bytes});
+}
+
+inline void wait_for_copies() {
+  for (const CopyUnderWay& each : copies_under_way[threadIdx.x]) {
+    if (each.from) {
+      std::memcpy(each.to, each.from, static_cast<std::size_t>(each.bytes));
+    } else {
+      std::memset(each.to, 0, static_cast<std::size_t>(each.bytes));
+    }
+  }
+  copies_under_way[threadIdx.x].clear();
+}
+
+inline float exp2_quickly(float x) {
+  return std::exp2(x);
 }
 
 inline std::uint32_t pack(float low, float high) {
