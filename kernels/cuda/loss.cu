@@ -13,7 +13,6 @@ namespace troupe::cuda {
 namespace {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
-constexpr int kRowsAtOnce = kSumBlock / kWarp;
 
 template <class T>
 struct Softmax {
@@ -25,30 +24,76 @@ struct Softmax {
   float smoothing;
 };
 
-__device__ float warp_max(float value) {
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    const float other = __shfl_xor_sync(kAllLanes, value, distance);
-    value = other > value ? other : value;
-  }
-  return value;
-}
+/// The threads that have a row: a warp, or where rows are long a block, so that the rows under way stay in the cache from pass
+/// to pass. Every thread gets the results.
+template <int team>
+struct Team {
+  static_assert(team == kWarp || team == kSumBlock);
 
-/// Every lane of the warp gets the same.
-__device__ double warp_sum_for_all(double value) {
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(kAllLanes, value, distance);
+  __device__ static double sum(double value) {
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+      value += __shfl_xor_sync(kAllLanes, value, distance);
+    }
+    if constexpr (team == kSumBlock) {
+      value = over_warps(value, [](double a, double b) { return a + b; });
+    }
+    return value;
   }
-  return value;
-}
+
+  __device__ static float max(float value) {
+    const auto larger = [](float a, float b) {
+      return b > a ? b : a;
+    };
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+      value = larger(value, __shfl_xor_sync(kAllLanes, value, distance));
+    }
+    if constexpr (team == kSumBlock) {
+      value = over_warps(value, larger);
+    }
+    return value;
+  }
+
+  __device__ static bool all(bool value) {
+    if constexpr (team == kSumBlock) {
+      return !__syncthreads_or(!value);
+    } else {
+      return __all_sync(kAllLanes, value);
+    }
+  }
+
+  __device__ static void wait() {
+    if constexpr (team == kSumBlock) {
+      __syncthreads();
+    } else {
+      __syncwarp();
+    }
+  }
+
+ private:
+  template <class T, class F>
+  __device__ static T over_warps(T value, F f) {
+    __shared__ T of_warp[team / kWarp];
+    __syncthreads();  // What was there before has been read.
+    if (threadIdx.x % kWarp == 0) {
+      of_warp[threadIdx.x / kWarp] = value;
+    }
+    __syncthreads();
+    T result = of_warp[0];
+    for (int warp = 1; warp < team / kWarp; ++warp) {
+      result = f(result, of_warp[warp]);
+    }
+    return result;
+  }
+};
 
 struct RowResult {
   double loss;
   bool right;
 };
 
-/// One warp, one row of any C, in three passes: maximum, sum of exponentials, gradient. Lane 0
-/// holds what counts. A label outside [0, C) makes the loss NaN.
-template <class T>
+/// One team, one row of any C, in three passes: maximum, sum of exponentials, gradient. `lane` is the thread's number in it. A
+/// label outside [0, C) makes the loss NaN.
+template <int team, class T>
 __device__ RowResult softmax_row(const Softmax<T>& s, std::int64_t r, int lane) {
   const T* x = s.logits + r * s.C;
   const std::int64_t label = s.labels[r];
@@ -59,30 +104,30 @@ __device__ RowResult softmax_row(const Softmax<T>& s, std::int64_t r, int lane) 
   float largest = -std::numeric_limits<float>::infinity();
   bool agrees = true;
 #pragma unroll 8
-  for (std::int64_t c = lane; c < s.C; c += kWarp) {
+  for (std::int64_t c = lane; c < s.C; c += team) {
     const float value = to_float(x[c]);
     largest = value > largest ? value : largest;
     agrees = agrees && (c < label ? value < at_label : value <= at_label);
   }
-  largest = warp_max(largest);
-  const bool right = __all_sync(kAllLanes, agrees);
+  largest = Team<team>::max(largest);
+  const bool right = Team<team>::all(agrees);
 
   double sum = 0;
   double logits = 0;  // their sum, where smoothing asks for it
 #pragma unroll 8
-  for (std::int64_t c = lane; c < s.C; c += kWarp) {
+  for (std::int64_t c = lane; c < s.C; c += team) {
     const float value = to_float(x[c]);
     sum += static_cast<double>(exp_float(value - largest));
     logits += static_cast<double>(value);
   }
-  sum = warp_sum_for_all(sum);
+  sum = Team<team>::sum(sum);
   double target_logit = static_cast<double>(at_label);
   if (s.smoothing > 0) {
     const auto smoothing = static_cast<double>(s.smoothing);
     target_logit = (1 - smoothing) * target_logit +
-                   smoothing * (warp_sum_for_all(logits) / static_cast<double>(s.C));
+                   smoothing * (Team<team>::sum(logits) / static_cast<double>(s.C));
   }
-  __syncwarp();  // All lanes have read the label's logit before one of them overwrites it.
+  Team<team>::wait();  // All have read the label's logit before one of them overwrites it.
 
   if (s.dlogits) {
     T* dx = s.dlogits + r * s.C;
@@ -91,7 +136,7 @@ __device__ RowResult softmax_row(const Softmax<T>& s, std::int64_t r, int lane) 
     const float class_share = share * (s.smoothing / static_cast<float>(s.C));
     const float factor = static_cast<float>(static_cast<double>(share) / sum);
 #pragma unroll 8
-    for (std::int64_t c = lane; c < s.C; c += kWarp) {
+    for (std::int64_t c = lane; c < s.C; c += team) {
       const float probability_share = exp_float(to_float(x[c]) - largest) * factor;
       dx[c] = from_float<T>(probability_share - class_share - (c == label ? label_share : 0.0f));
     }
@@ -101,16 +146,16 @@ __device__ RowResult softmax_row(const Softmax<T>& s, std::int64_t r, int lane) 
 
 /// partial[0, b] = the losses of block b's rows, partial[1, b] = how many are right. Shape: partial
 /// (2, kSumBlocksMax).
-template <class T>
+template <int team, class T>
 __global__ void __launch_bounds__(kSumBlock)
     softmax_kernel(const __grid_constant__ Softmax<T> s, double* partial) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const std::int64_t warp = threadIdx.x / kWarp;
+  constexpr std::int64_t kTeams = kSumBlock / team;
+  const int lane = static_cast<int>(threadIdx.x) % team;
   double loss = 0;
   double right = 0;
-  for (std::int64_t r = std::int64_t{blockIdx.x} * kRowsAtOnce + warp; r < s.R;
-       r += std::int64_t{gridDim.x} * kRowsAtOnce) {
-    const RowResult row = softmax_row(s, r, lane);
+  for (std::int64_t r = std::int64_t{blockIdx.x} * kTeams + threadIdx.x / team; r < s.R;
+       r += std::int64_t{gridDim.x} * kTeams) {
+    const RowResult row = softmax_row<team>(s, r, lane);
     if (lane == 0) {
       loss += row.loss;
       right += row.right ? 1 : 0;
@@ -151,19 +196,22 @@ void softmax_cross_entropy(Stream& stream,
                            const Tensor& result,
                            float smoothing) {
   const Backend::State& state = activate(stream);
+  constexpr std::int64_t kLongRow = 4096;
   const std::int64_t R = logits.shape()[0];
-  const int blocks =
-      static_cast<int>(std::min<std::int64_t>((R + kRowsAtOnce - 1) / kRowsAtOnce, kSumBlocksMax));
+  const std::int64_t C = logits.shape()[1];
+  const std::int64_t rows_at_once = C < kLongRow ? kSumBlock / kWarp : 1;  // of a block
+  const int blocks = static_cast<int>(
+      std::min<std::int64_t>((R + rows_at_once - 1) / rows_at_once, kSumBlocksMax));
   double* partial = state.workspace<double>();
   with_type_of(logits, [&]<class T>() {
     const Softmax<T> s{.logits = logits.data<T>(),
                        .labels = labels.data<std::int32_t>(),
                        .dlogits = dlogits ? dlogits.data<T>() : nullptr,
                        .R = R,
-                       .C = logits.shape()[1],
+                       .C = C,
                        .smoothing = smoothing};
-    softmax_kernel<T>
-        <<<static_cast<unsigned>(blocks), kSumBlock, 0, state.stream.get()>>>(s, partial);
+    const auto kernel = C < kLongRow ? softmax_kernel<kWarp, T> : softmax_kernel<kSumBlock, T>;
+    kernel<<<static_cast<unsigned>(blocks), kSumBlock, 0, state.stream.get()>>>(s, partial);
   });
   TROUPE_CUDA_CHECK(cudaGetLastError());
   sum_partials(state, partial, BlockCounts{{blocks, blocks}}, 2, result.data<double>());

@@ -191,7 +191,7 @@ TEST_CASE("losses agree", "[gpu]") {
     return skip("no GPU");
   }
   Streams s;
-  for (const std::int64_t classes : {1, 2, 10, 33, 1100}) {
+  for (const std::int64_t classes : {1, 2, 10, 33, 1100, 4100}) {
     for (const std::int64_t rows : {1, 7, 128}) {
       INFO(rows << " x " << classes);
       const Twin x = s.normal(1, {rows, classes});

@@ -1,5 +1,6 @@
 // Layers over sequences: (T) tokens or (T, C) features a sample.
 #include "kernels/attention.hpp"
+#include "kernels/convert.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/embedding.hpp"
 #include "runtime/model/layers.hpp"
@@ -87,6 +88,8 @@ class Attention final : public PlainLayer {
     return {2 * half, 5 * half, 0};
   }
 
+  bool takes_operands() const override { return true; }
+
   std::int64_t saved_bytes() const override { return 4 * length_ * (4 * width_ + heads_); }
 
   Tensor transform(const Pass& pass,
@@ -95,8 +98,8 @@ class Attention final : public PlainLayer {
                    const Tensor& x,
                    Saved& saved) const override {
     const std::int64_t batch = x.shape()[0];
-    const Tensor qkv = x.reshape({batch, length_, 3 * width_});
-    const Tensor y = pass.stream.allocate({batch, length_, width_});
+    const Tensor qkv = operand(pass.stream, x.reshape({batch, length_, 3 * width_}));
+    const Tensor y = pass.stream.allocate({batch, length_, width_}, qkv.type());
     const Tensor log_sum = pass.stream.allocate({batch, heads_, length_});
     causal_attention_forward(pass.stream, heads_, qkv, y, log_sum);
     saved = {qkv, y, log_sum};
@@ -107,7 +110,7 @@ class Attention final : public PlainLayer {
       const Pass& pass, Parameters, Saved& saved, Tensor dy, bool want_dx) const override {
     Tensor dqkv;
     if (want_dx) {
-      dqkv = pass.stream.allocate(saved[0].shape());
+      dqkv = pass.stream.allocate(saved[0].shape(), saved[0].type());
       causal_attention_backward(pass.stream,
                                 {.heads = heads_,
                                  .qkv = saved[0],
