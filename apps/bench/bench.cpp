@@ -61,6 +61,9 @@ const std::vector<Bench>& benches() {
     these.push_back({"gpu",
                      [](const BenchOptions&, double seconds) { return training_on_gpu(seconds); },
                      true});
+    these.push_back({"gpu-stages",
+                     [](const BenchOptions&, double seconds) { return stages_on_gpu(seconds); },
+                     true});
     these.push_back({"gpu-peers",
                      [](const BenchOptions& options, double seconds) {
                        return against_peers_on_gpu(options.python, seconds);

@@ -96,7 +96,7 @@ Rows stages_on_gpu(const GpuBench& bench, double seconds) {
            }) /
            kSteps;
   }
-  const auto updates = std::max<std::int64_t>(30, std::llround(seconds / kRounds / once));
+  const auto updates = std::max<std::int64_t>(20, std::llround(seconds / kRounds / once));
   const auto update = [&](int stages) {
     return seconds_per_update(blueprint_of(bench.workload, data, stages, kGpu, Precision::bf16),
                               updates);
@@ -113,7 +113,7 @@ Rows stages_on_gpu(const GpuBench& bench, double seconds) {
                     number("%.1f %%", 100 * other / mine),
                     ">= 95 %"});
   };
-  row("  one stage, samples from the host",
+  row(bench.what + ": one stage, samples from the host",
       median(one),
       "a bare loop over samples that are there",
       once);
@@ -165,8 +165,11 @@ Result<void> gpu_for_benches(const std::string& row) {
   return {};
 }
 
-Result<Rows> training_on_gpu(double seconds) {
-  if (auto able = gpu_for_benches("gpu"); !able) {
+namespace {
+
+template <class Measure>
+Result<Rows> of_each_bench(const std::string& name, Measure measure) {
+  if (auto able = gpu_for_benches(name); !able) {
     return able.error();
   }
   Rows rows;
@@ -174,13 +177,23 @@ Result<Rows> training_on_gpu(double seconds) {
     if (bench.convolutions && cudnn_version().empty()) {
       continue;
     }
-    for (auto measure : {training_step_on_gpu, stages_on_gpu}) {
-      for (Row& row : measure(bench, seconds)) {
-        rows.push_back(std::move(row));
-      }
+    for (Row& row : measure(bench)) {
+      rows.push_back(std::move(row));
     }
   }
   return rows;
+}
+
+}  // namespace
+
+Result<Rows> training_on_gpu(double seconds) {
+  return of_each_bench("gpu",
+                       [&](const GpuBench& bench) { return training_step_on_gpu(bench, seconds); });
+}
+
+Result<Rows> stages_on_gpu(double seconds) {
+  return of_each_bench("gpu-stages",
+                       [&](const GpuBench& bench) { return stages_on_gpu(bench, seconds); });
 }
 
 }  // namespace troupe

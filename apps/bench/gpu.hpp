@@ -29,8 +29,10 @@ const std::vector<GpuBench>& gpu_benches();
 /// Error (usage) with what `row` lacks where there is no GPU that multiplies bf16.
 Result<void> gpu_for_benches(const std::string& row);
 
-/// The benches in a bare loop, and as actors in one, two and four stages on cuda:0, by the wall clock; about `seconds`
-/// each. Error (usage) as gpu_for_benches.
+/// The benches in a bare loop on cuda:0, by the wall clock; about `seconds` each. Error (usage) as gpu_for_benches.
 Result<Rows> training_on_gpu(double seconds);
+
+/// As actors in one, two and four stages on cuda:0, with samples that come from the host; otherwise the same.
+Result<Rows> stages_on_gpu(double seconds);
 
 }  // namespace troupe

@@ -5,7 +5,7 @@
 #
 #     ./run.sh               # parts 1 to 4
 #     ./run.sh --part N...   # 1 the machine and the tests; 2 compute-sanitizer; 3 whole runs; 4 decisions and bandwidths;
-#                            # 5 bench gpu and gaps; 6 beside PyTorch
+#                            # 5 bench gpu, gaps and stages; 6 beside PyTorch
 #
 # The limits of parts 1 to 4 together, and of 5 and 6, are 540 s; TROUPE_LIMIT_S=1080 doubles each.
 set -uo pipefail
@@ -215,8 +215,9 @@ for what in bgrad lenet muon attention; do
 done
 LINES_OF_REMARK=26
 step 4 bandwidth 22 bandwidth
-step 5 bench_gpu 200 bench gpu
-step 5 gaps 60 gaps
-step 6 bench_peers 240 peers
+step 5 bench_gpu 40 bench gpu
+step 5 gaps 40 gaps
+step 5 bench_stages 200 bench gpu-stages
+step 6 bench_peers 260 peers
 echo "written: $out/report.md, $out/report.json"
 case " ${results[*]} " in *failed* | *over*) exit 1 ;; esac
