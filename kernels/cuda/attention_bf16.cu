@@ -137,7 +137,7 @@ struct Output {
   __device__ float at(std::int64_t i) const { return wide ? wide[i] : to_float(narrow[i]); }
 };
 
-/// of each row the sum of dy y, dy as the products read it.
+/// delta += of each row the sum of dy y, dy as the products read it.
 template <int width>
 __device__ void add_rows(const Problem& p,
                          const Lane<width>& me,

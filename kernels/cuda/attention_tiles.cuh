@@ -20,8 +20,8 @@ constexpr float kLog2E = 1.44269504f;
 /// Heads of up to `width` columns. Sizes are what the registers hold (255 a thread) and 99 KiB of shared memory.
 template <int width>
 struct Tiling {
-  static constexpr int kBands =
-      width <= 64 ? 2 : 1;  // of 16 rows, a warp: both use what is read of the other side
+  // Of 16 rows, a warp: all of them use what is read of the other side.
+  static constexpr int kBands = width <= 64 ? 2 : 1;
   static constexpr int kRows = kWarps * kBands * 16;       // of the block's tile
   static constexpr int kForward = 64;                      // rows of the other side's tile, forward
   static constexpr int kBackward = width <= 64 ? 64 : 32;  // and backward,
@@ -42,8 +42,8 @@ template <int width>
 using OfRows = float[Tiling<width>::kBands][2];
 
 struct Problem : AttentionProblem<BFloat16> {
-  bool
-      in_eights;  // C and D are multiples of 8, and all that is copied or written begins at multiples of 16 bytes
+  /// C and D are multiples of 8, and all that is copied or written begins at multiples of 16 bytes.
+  bool in_eights;
 };
 
 template <int width>
@@ -97,6 +97,7 @@ __device__ void copy_tile(
     }
     return;
   }
+#pragma unroll 1  // The registers are the products'.
   for (int i = thread; i < rows * width; i += kThreads) {
     const int r = i / width;
     const int c = i % width;
@@ -108,8 +109,6 @@ __device__ void copy_tile(
 /// A warp's rows of a tile as left factors, read where they are wanted.
 template <int width>
 struct InTile {
-  static constexpr int kUnroll =
-      2;                // More would hold more of them at once than there are registers.
   const BFloat16* row;  // that this lane gives the address of: matrices go down first
 
   __device__ InTile(const Lane<width>& me, const BFloat16* tile)
@@ -127,7 +126,6 @@ struct InTile {
 /// The same, read once.
 template <int width>
 struct InRegisters {
-  static constexpr int kUnroll = width / 16;
   std::uint32_t columns[width / 16][Tiling<width>::kBands][4];
 
   __device__ explicit InRegisters(const InTile<width>& tile) {
@@ -158,7 +156,7 @@ __device__ void multiply_rows(const Lane<width>& me,
   // The row that this lane gives the address of: matrices go to the right first.
   const BFloat16* b_row = b + (me.lane / 16 * 8 + me.lane % 8) * kStride + me.lane / 8 % 2 * 8;
   for_each(out, [](float& sum, int, int, int) { sum = 0.0f; });
-#pragma unroll(Rows::kUnroll)
+#pragma unroll
   for (int k = 0; k < width / 16; ++k) {
     std::uint32_t left[Tiling<width>::kBands][4];
     rows.get(k, left);
