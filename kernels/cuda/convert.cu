@@ -44,12 +44,16 @@ void convert(const Backend::State& state, const Tensor& x, const Tensor& y) {
   for_each_index(state, x.elements(), packable(from, to), Convert<From, To>{from, to});
 }
 
-/// A block a row.
+/// A block a row of y.
 template <class T>
 __global__ void __launch_bounds__(kElementwiseBlock)
-    pad_rows_kernel(const T* x, std::int64_t columns, T* y, std::int64_t pitch) {
+    pad_rows_kernel(const T* x, std::int64_t rows, std::int64_t columns, T* y, std::int64_t pitch) {
+  if (blockIdx.x >= rows) {
+    columns = 0;
+  }
   const T* from = x + std::int64_t{blockIdx.x} * columns;
   T* to = y + std::int64_t{blockIdx.x} * pitch;
+#pragma unroll 4
   for (std::int64_t c = threadIdx.x; c < pitch; c += kElementwiseBlock) {
     to[c] = c < columns ? from[c] : T{};
   }
@@ -57,9 +61,9 @@ __global__ void __launch_bounds__(kElementwiseBlock)
 
 template <class T>
 void pad_rows(const Backend::State& state, const Tensor& x, const Tensor& y) {
-  const auto rows = static_cast<unsigned>(x.shape()[0]);
+  const auto rows = static_cast<unsigned>(y.shape()[0]);
   pad_rows_kernel<T><<<rows, kElementwiseBlock, 0, state.stream.get()>>>(
-      x.data<T>(), x.shape()[1], y.data<T>(), y.shape()[1]);
+      x.data<T>(), x.shape()[0], x.shape()[1], y.data<T>(), y.shape()[1]);
   TROUPE_CUDA_CHECK(cudaGetLastError());
 }
 

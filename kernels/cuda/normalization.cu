@@ -119,7 +119,8 @@ ColumnSums sum_columns(const Backend::State& state,
   const auto places = static_cast<std::int64_t>(kWorkspaceBytes / sizeof(double)) / (2 * C);
   const std::int64_t room = places - 2;
   TROUPE_CHECK(room >= 1, "[normalization] ", C, " channels are too many for the workspace");
-  const std::int64_t column_blocks = (C + kColumns * width - 1) / (kColumns * width);
+  // Whatever the width: more chunks would be more for those who add them up.
+  const std::int64_t column_blocks = (C + kColumns - 1) / kColumns;
   const std::int64_t most = std::clamp<std::int64_t>(kBlocksWanted / column_blocks, 1, room);
   const std::int64_t wanted = std::clamp<std::int64_t>((R + kChunkRows - 1) / kChunkRows, 1, most);
   const std::int64_t chunk_rows = std::max<std::int64_t>((R + wanted - 1) / wanted, 1);

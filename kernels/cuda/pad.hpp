@@ -6,8 +6,8 @@
 
 namespace troupe::cuda {
 
-/// y[r, c] = x[r, c], and 0 beyond x's columns. Shapes: x (R, C), y (R, at least C), both float32 or
-/// both bfloat16, R in [1, 2^31).
+/// y[r, c] = x[r, c], and 0 beyond x's rows and columns; what y has no room for is left out. Shapes: any, both float32 or both
+/// bfloat16, y's rows in [1, 2^31).
 void pad_rows(const Backend::State& state, const Tensor& x, const Tensor& y);
 
 }  // namespace troupe::cuda
