@@ -115,4 +115,8 @@ int Interrupts::count() {
   return counted.load();
 }
 
+void Interrupts::ask() {
+  ++counted;
+}
+
 }  // namespace troupe

@@ -22,6 +22,8 @@ class Interrupts {
 
   /// Since the last one was made.
   static int count();
+  /// Counts one as Ctrl-C does. From any thread.
+  static void ask();
 
  private:
   void wait();

@@ -3,6 +3,7 @@
 #include "apps/python/command.hpp"
 
 #include "apps/cli/command_line.hpp"
+#include "apps/cli/interrupts.hpp"
 #include "apps/cli/program.hpp"
 #include "apps/conformance/conformance.hpp"
 
@@ -16,6 +17,8 @@
 #include <sstream>
 #include <streambuf>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe::python {
@@ -64,11 +67,25 @@ std::vector<const char*> pointers_to(const std::vector<std::string>& words) {
 }
 
 /// -> exit code, standard output, standard error, the exception behind its sentence or None.
-nb::tuple command(const std::vector<std::string>& words, nb::handle tell, bool terminal) {
+/// `line`: called with each line of metrics.jsonl; what it returns that is false asks the run to end, once.
+nb::tuple command(const std::vector<std::string>& words,
+                  nb::handle tell,
+                  bool terminal,
+                  nb::handle line) {
   std::ostringstream out;
   Said said(tell);
   std::ostream err(&said);
   Console console{out, err, terminal};
+  if (!line.is_none()) {
+    console.line = [watcher = hold(line), asked = false](std::string_view text) mutable {
+      const bool on = with_python("on_metric", [&] {
+        return nb::cast<bool>(watcher->get()(nb::str(text.data(), text.size())));
+      });
+      if (!on && !std::exchange(asked, true)) {
+        Interrupts::ask();
+      }
+    };
+  }
   const std::vector<const char*> argv = pointers_to(words);
   int code = 0;
   {
@@ -102,7 +119,12 @@ nb::list conformance(std::string name,
 }  // namespace
 
 void bind_command(nb::module_& m) {
-  m.def("command", &command, nb::arg("words"), nb::arg("tell").none(), nb::arg("terminal"));
+  m.def("command",
+        &command,
+        nb::arg("words"),
+        nb::arg("tell").none(),
+        nb::arg("terminal"),
+        nb::arg("line").none());
   m.def("conformance", &conformance, nb::arg("name"), nb::arg("values"), nb::arg("bound").none());
   m.def("main", [](const std::vector<std::string>& words) {
     const std::vector<const char*> argv = pointers_to(words);

@@ -306,13 +306,13 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
                                        .seconds = e.stop().seconds()});
   }
   const char* clock = options.virtual_clock ? "virtual" : "real";
-  Recorder recorder(recorder_config(blueprint,
-                                    clock,
-                                    cast,
-                                    {.header = !options.resume || options.new_folder,
-                                     .stages_work = !options.driver}),
-                    files->metrics.get(),
-                    progress ? &*progress : nullptr);
+  Recorder::Config config = recorder_config(
+      blueprint,
+      clock,
+      cast,
+      {.header = !options.resume || options.new_folder, .stages_work = !options.driver});
+  config.line = options.line;
+  Recorder recorder(std::move(config), files->metrics.get(), progress ? &*progress : nullptr);
   const RunParts parts{blueprint, cast, recorder, files->metrics.get(), files->orders};
   std::optional<Archive> state;
   if (options.resume) {

@@ -13,6 +13,7 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -42,10 +43,11 @@ struct RunOptions {
   bool new_folder = false;  // with `resume`: in a folder of its own, as a run that begins
   /// Where set, checkpoints go here instead of into the folder; for tests.
   std::vector<Checkpoint>* kept = nullptr;
-  std::ostream* progress = nullptr;          // lines for a person (stderr); null: none
-  bool terminal = false;                     // progress may rewrite its last line
-  std::function<int()> interrupts;           // as ThreadOptions::interrupts
-  RecordSink* tee = nullptr;                 // sees every record, too; for tests
+  std::ostream* progress = nullptr;              // lines for a person (stderr); null: none
+  bool terminal = false;                         // progress may rewrite its last line
+  std::function<int()> interrupts;               // as ThreadOptions::interrupts
+  std::function<void(std::string_view)> line{};  // as RecorderConfig::line
+  RecordSink* tee = nullptr;                     // sees every record, too; for tests
   std::function<void(Cast&)> recast{};       // before the run: machines may be replaced; for tests
   Driver* driver = nullptr;                  // null: the clock; without checkpoints
   std::vector<Summary::Restart> restarts{};  // so far; the last is why the run begins now

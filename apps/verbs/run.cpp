@@ -338,6 +338,7 @@ int run(Console& console, RunArguments arguments, bool virtual_clock) {
   }
   const Interrupts interrupts;
   options.interrupts = told_interrupts(console);
+  options.line = console.line;
   if (!experiment->phases().empty()) {
     return run_one_by_one(console, *experiment, *std::move(phases), options);
   }

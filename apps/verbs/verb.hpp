@@ -10,6 +10,7 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -17,9 +18,10 @@ namespace troupe {
 struct Blueprint;
 
 struct Console {
-  std::ostream& out;      // results
-  std::ostream& err;      // progress and errors
-  bool terminal = false;  // err is one, so that a line may be rewritten
+  std::ostream& out;                             // results
+  std::ostream& err;                             // progress and errors
+  bool terminal = false;                         // err is one, so that a line may be rewritten
+  std::function<void(std::string_view)> line{};  // as RunOptions::line, of run and sim
 };
 
 /// What a verb does once its options are parsed. Returns the exit code.

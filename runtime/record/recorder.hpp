@@ -116,8 +116,15 @@ class Recorder final : public RecordSink {
 
   template <class L>
   void write(const L& line) {
+    if (!metrics_ && !c_.line) {
+      return;
+    }
+    const std::string text = text_of_line(line);
     if (metrics_) {
-      metrics_->write(text_of_line(line) + '\n');
+      metrics_->write(text + '\n');
+    }
+    if (c_.line) {
+      c_.line(text);
     }
   }
 

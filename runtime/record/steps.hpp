@@ -13,8 +13,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -34,6 +36,8 @@ struct RecorderConfig {
   bool resumed = false;     // the header has been written
   // By ActorId: whose time its jobs take; -1: nobody's; empty: all nobody's
   std::vector<std::int32_t> stage_of_actor;
+  /// Where set, called with each line of metrics.jsonl as it is written, and where no file is; must not throw.
+  std::function<void(std::string_view)> line{};
 
   /// Mini-batches of all replicas over those of an epoch.
   double epoch_of(std::int64_t step) const { return sizes.epochs(step * batches_per_update); }

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
+import json
 import os
-import sys
 import threading
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 from . import _troupe
+from ._progress import Progress
 
-log = logging.getLogger("troupe")
 # The verbs count Ctrl-C for themselves, one at a time.
 _alone = threading.RLock()
+_here = threading.local()  # whether this thread is within on_metric
 
 
 class Error(Exception):
@@ -90,23 +90,40 @@ def sentence_of(said: str) -> str:
     return found[-1].removeprefix("troupe: ") if found else said.strip()
 
 
-def command(*words: str, progress: bool = False, trained: Any = None) -> Text:
+class _Watcher:
+    """Calls on_metric with each line of metrics.jsonl, until it wants the run to end."""
+
+    def __init__(self, on_metric: Callable[[dict[str, Any]], Any]) -> None:
+        self.on_metric, self.ends, self.raised = on_metric, False, None
+
+    def __call__(self, line: str) -> bool:
+        if not self.ends:
+            _here.watches = True
+            try:
+                self.ends = self.on_metric(json.loads(line)) is False
+            except BaseException as error:
+                self.ends, self.raised = True, error
+            finally:
+                _here.watches = False
+        return not self.ends
+
+
+def command(*words: str, progress: Progress | None = None, on_metric: Any = None, trained: Any = None) -> Text:
     """Calls a verb; what it writes on standard output. Raises what its exit code stands for: `trained()` makes the
-    exception's Run. `progress`: what it says meanwhile is shown on sys.stderr, and goes to the logger `troupe`."""
-
-    def tell(text: str) -> None:
-        if progress:
-            print(text, end="", file=sys.stderr, flush=True)
-        for line in text.splitlines():
-            log.info("%s", line)
-
+    exception's Run. `progress`: sees what it says meanwhile."""
+    if getattr(_here, "watches", False):
+        raise UsageError("on_metric: the run that calls it is under way, and no other can be until it has ended")
+    progress = progress or Progress(False)
+    watcher = on_metric and _Watcher(on_metric)
     folder = os.getcwd()
     with _alone:
         try:
-            code, out, said, cause = _troupe.command(["troupe", *words], tell, progress and sys.stderr.isatty())
+            code, out, said, cause = _troupe.command(["troupe", *words], progress, progress.rewrites, watcher)
         finally:
             os.chdir(folder)  # a run that goes on does so in the folder that it was begun in
-    if code != 0:
+    if watcher and watcher.raised is not None:
+        raise watcher.raised
+    if code != 0 and not (code == 130 and watcher and watcher.ends):
         error = _KINDS[code](sentence_of(out if code == 1 else said))
         if trained is not None and code != 2:
             error.trained = trained()

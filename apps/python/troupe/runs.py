@@ -6,10 +6,11 @@ import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from . import _troupe
 from ._command import Text, UsageError, assignments, command, set_words, text_of
+from ._progress import Progress
 from .data import dataset
 from .results import Comparison, Run
 
@@ -63,30 +64,40 @@ def _folder(out: str | Path | None) -> tuple[Path, tempfile.TemporaryDirectory |
     return Path(kept.name) / "run", kept
 
 
-def _train(verb: str, experiment: Any, sets: Any, out: Any, progress: bool, how: Mapping[str, Any]) -> Run:
+def _command(words: Sequence[str], progress: bool | None, **how: Any) -> Text:
+    shown = Progress(progress)
+    return command(*words, *([] if shown.shown else ["--quiet"]), progress=shown, **how)
+
+
+def _train(verb: str, experiment: Any, sets: Any, out: Any, progress: bool | None, on_metric: Any,
+           how: Mapping[str, Any]) -> Run:
     chosen = Experiment(experiment, sets, **how)
     folder, kept = _folder(out)
 
     def trained() -> Run | None:
         return Run(folder, kept) if (folder / "summary.json").exists() else None
 
-    command(verb, *chosen.words(), "--out", str(folder), *([] if progress else ["--quiet"]), progress=progress,
-            trained=trained)
+    _command([verb, *chosen.words(), "--out", str(folder)], progress, on_metric=on_metric, trained=trained)
     return Run(folder, kept)
 
 
-def run(experiment: Any = "glyphs-mlp", sets: Any = (), *, out: str | Path | None = None, progress: bool = False,
-        **how: Any) -> Run:
+def run(experiment: Any = "glyphs-mlp", sets: Any = (), *, out: str | Path | None = None, progress: bool | None = None,
+        on_metric: Callable[[dict[str, Any]], Any] | None = None, **how: Any) -> Run:
     """Trains on the real clock. `experiment`, `sets` and all else (data, network, keys) are those of Experiment; `out`:
-    folder of the run's files, else they are kept as long as the Run is. Ctrl-C once ends in order, and raises Interrupted,
-    whose `trained` is the Run until then; a second time ends at once."""
-    return _train("run", experiment, sets, out, progress, how)
+    folder of the run's files, else they are kept as long as the Run is. `progress`: whether it is shown how the run goes on;
+    None: in terminals and notebooks.
+
+    `on_metric`: called with each line of metrics.jsonl as a dictionary, whose "kind" is "train", "evaluation" and so on,
+    while the run goes on, by a thread of it. Where it returns False the run ends in order and is returned; where it raises,
+    the run ends in order and raises the same. Ctrl-C once ends in order, and raises Interrupted, whose `trained` is the Run
+    until then; a second time ends at once."""
+    return _train("run", experiment, sets, out, progress, on_metric, how)
 
 
-def sim(experiment: Any = "glyphs-mlp", sets: Any = (), *, out: str | Path | None = None, progress: bool = False,
-        **how: Any) -> Run:
+def sim(experiment: Any = "glyphs-mlp", sets: Any = (), *, out: str | Path | None = None, progress: bool | None = None,
+        on_metric: Callable[[dict[str, Any]], Any] | None = None, **how: Any) -> Run:
     """run() on the virtual clock: exactly repeatable, times are modelled."""
-    return _train("sim", experiment, sets, out, progress, how)
+    return _train("sim", experiment, sets, out, progress, on_metric, how)
 
 
 def load(folder: str | Path) -> Run:
@@ -94,7 +105,8 @@ def load(folder: str | Path) -> Run:
     return Run(folder)
 
 
-def resume(folder: str | Path, *, progress: bool = False) -> Run:
+def resume(folder: str | Path, *, progress: bool | None = None,
+           on_metric: Callable[[dict[str, Any]], Any] | None = None) -> Run:
     """Goes on with a run from its newest checkpoint, in its own folder; or `folder` is a checkpoint of it. What of it was
     Python (data, network, schemes) has to be there under the same names."""
     home = Path(folder).resolve()
@@ -102,19 +114,18 @@ def resume(folder: str | Path, *, progress: bool = False) -> Run:
         home = home.parent.parent
     with open(home / "metrics.jsonl") as lines:
         verb = "sim" if json.loads(next(lines))["clock"] == "virtual" else "run"
-    command(verb, "--resume", str(folder), *([] if progress else ["--quiet"]), progress=progress,
-            trained=lambda: Run(home))
+    _command([verb, "--resume", str(folder)], progress, on_metric=on_metric, trained=lambda: Run(home))
     return Run(home)
 
 
-def replay(folder: str | Path, *, progress: bool = False) -> Text:
+def replay(folder: str | Path, *, progress: bool | None = None) -> Text:
     """A recorded run of the real clock once more. Departed where it has not come to the same."""
-    return command("replay", str(folder), *([] if progress else ["--quiet"]), progress=progress)
+    return _command(["replay", str(folder)], progress)
 
 
 def compare(*experiments: Any, vary: Mapping[str, Iterable[Any]] | None = None, sets: Any = (), seeds: int = 1,
             target: float | None = None, clock: str = "virtual", jobs: int | None = None,
-            out: str | Path | None = None, progress: bool = False, data: Any = None, network: Any = None,
+            out: str | Path | None = None, progress: bool | None = None, data: Any = None, network: Any = None,
             **keys: Any) -> Comparison:
     """Several schemes on equal terms: each of `experiments` (presets or files) with each combination of `vary`
     ({"pipeline.weights": ["stash", "spectrain"]}), `seeds` times."""
@@ -125,9 +136,8 @@ def compare(*experiments: Any, vary: Mapping[str, Iterable[Any]] | None = None, 
     words = ["compare", *map(str, experiments), *common, "--seeds", str(seeds), "--clock", clock, "--out", str(folder)]
     for key, values in (vary or {}).items():
         words += ["--vary", f"{key}={','.join(text_of(value) for value in values)}"]
-    words += [*(["--target", str(target)] if target is not None else []), *(["--jobs", str(jobs)] if jobs else []),
-              *([] if progress else ["--quiet"])]
-    return Comparison(folder, command(*words, progress=progress), kept)
+    words += [*(["--target", str(target)] if target is not None else []), *(["--jobs", str(jobs)] if jobs else [])]
+    return Comparison(folder, _command(words, progress), kept)
 
 
 def plan(experiment: Any = "glyphs-mlp", sets: Any = (), **how: Any) -> Text:

@@ -22,6 +22,7 @@ struct Bench {
   std::filesystem::path path =
       std::filesystem::temp_directory_path() / "troupe-recorder-test.jsonl";
   std::unique_ptr<OutputFile> file;
+  std::vector<std::string> told;  // as the lines were written
   std::unique_ptr<Recorder> recorder;
   Stream stream{Device{}};
 
@@ -55,7 +56,11 @@ struct Bench {
                          .arrivals = arrivals,
                          .chunks = chunks,
                          .classes = true,
-                         .stage_of_actor = stages},
+                         .stage_of_actor = stages,
+                         .line =
+                             [this](std::string_view line) {
+                               told.emplace_back(line);
+                             }},
         file.get(),
         nullptr);
   }
@@ -113,6 +118,15 @@ TEST_CASE("the header comes first and says what the file is", "[record]") {
   CHECK(bench.lines("header") ==
         std::vector<std::string>{
             R"({"kind":"header","schema":1,"clock":"virtual","name":"mine","seed":7})"});
+}
+
+TEST_CASE("who watches is told each line as it is written", "[record]") {
+  Bench bench({"record.every=2", "data.batch_size=10"});
+  CHECK(bench.told == bench.lines("header"));
+  bench.loss(0, 0, 20, 1, 1);
+  CHECK(bench.told.size() == 1);
+  bench.applied(0, 0, {0}, 2);
+  CHECK(std::vector(bench.told.begin() + 1, bench.told.end()) == bench.lines("train"));
 }
 
 TEST_CASE("a train line is about whole steps: after the first and then every so many", "[record]") {
