@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <optional>
 
@@ -191,17 +192,20 @@ class Maker {
 
  private:
   Result<void> add(const std::string& experiment, const std::vector<std::size_t>& at) {
-    Contender scheme{.label = experiments_.size() > 1 || varied_.empty() ? experiment : "",
-                     .experiment = experiment,
-                     .values = {},
-                     .assignments = assignments_,
-                     .resolved = {}};
+    const bool is_file = std::filesystem::exists(experiment);
+    const std::size_t named = is_file ? std::string::npos : experiment.rfind('=');  // npos + 1: 0
+    Contender scheme{
+        .label = experiments_.size() > 1 || varied_.empty() ? experiment.substr(0, named) : "",
+        .experiment = experiment.substr(named + 1),
+        .values = {},
+        .assignments = assignments_,
+        .resolved = {}};
     std::vector<std::string> varied;
     for (std::size_t i = 0; i < varied_.size(); ++i) {
       varied.push_back(varied_[i].path + "=" + varied_[i].values[at[i]]);
     }
     scheme.assignments.insert(scheme.assignments.end(), varied.begin(), varied.end());
-    auto resolved = load_experiment(experiment, scheme.assignments);
+    auto resolved = load_experiment(scheme.experiment, scheme.assignments);
     if (!resolved) {
       return resolved.error();
     }

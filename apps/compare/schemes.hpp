@@ -47,9 +47,9 @@ struct Schemes {
 /// Error (usage) where there is no value, an empty one, or one twice, or a range is none.
 Result<std::vector<Varied>> parse_varied(std::string_view text);
 
-/// The cross product, the last varied key changing fastest; all with the seed of the first. Refused
-/// are combinations that make_blueprint or the clock refuses (usage), in which one varied key undoes
-/// another, which are an earlier one again, and those with phases. Error where a key or value is wrong
+/// The cross product, the last varied key changing fastest; all with the seed of the first. "label=path": an experiment that
+/// is to be called so, where there is no such file. Refused are combinations that make_blueprint or the clock refuses
+/// (usage), in which one varied key undoes another, which are an earlier one again, and those with phases. Error where a key or value is wrong
 /// by itself (usage), data is missing (data), or every combination is refused (usage).
 Result<Schemes> make_schemes(const std::vector<std::string>& experiments,
                              const std::vector<std::string>& assignments,

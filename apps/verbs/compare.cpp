@@ -257,7 +257,8 @@ Command declare_compare() {
   std::vector<CommandOption> options{
       {.names = "EXPERIMENT",
        .value = &arguments->experiments,
-       .doc = concat("presets, or .textproto or .json files (default: ",
+       .doc = concat("presets, or .textproto or .json files, each as LABEL=NAME where it is to be "
+                     "called so (default: ",
                      kDefaultPreset,
                      ", or ",
                      kOwnDataPreset,

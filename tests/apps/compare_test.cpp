@@ -384,6 +384,11 @@ TEST_CASE("every combination is a scheme, all with the seed of the first", "[app
   const auto two = make_schemes({"teacher-mlp", "snn"}, {"data=teacher"}, {});
   REQUIRE(two);
   CHECK(two->schemes[1].label == "snn");
+  const auto named = make_schemes({"mine=teacher-mlp", "lr=1 more=teacher-mlp"}, {}, {});
+  REQUIRE(named);
+  CHECK(named->schemes[0].label == "mine");
+  CHECK(named->schemes[0].experiment == "teacher-mlp");
+  CHECK(named->refused[0].label == "lr=1 more");
   CHECK(unequal_terms(two->schemes).size() >= 2);  // other networks, for other epochs
 }
 

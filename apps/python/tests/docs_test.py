@@ -9,6 +9,7 @@ import pytest
 def test_the_page_runs(tmp_path, monkeypatch):
     pytest.importorskip("torch")
     pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[2] / "docs" / "python.md"
     text = page.read_text()

@@ -56,6 +56,35 @@ def test_schemes_side_by_side():
     assert "stash" in repr(made) and "<table>" in made._repr_html_()
 
 
+def test_experiments_side_by_side_by_name_and_as_they_are(fails, tmp_path):
+    stash, latest = (troupe.Experiment("teacher-mlp", SHORT, pipeline={"weights": way}) for way in ("stash", "latest"))
+    as_they_are = troupe.compare([stash, latest, "glyphs-mlp"], stop={"updates": 40})
+    assert as_they_are.schemes["scheme"].tolist() == ["teacher-mlp pipeline.weights=stash",
+                                                      "teacher-mlp pipeline.weights=latest", "glyphs-mlp"]
+    named = troupe.compare({"mine": stash, "theirs": latest}, out=tmp_path / "out", vary={"optimizer.learning_rate": [0.1, 0.2]},
+                           seeds=2)
+    runs = named.runs()
+    assert set(runs["scheme"]) == {f"{name} learning_rate={rate}" for name in ("mine", "theirs") for rate in (0.1, 0.2)}
+    assert len(runs) == 8 and runs["optimizer.learning_rate"].tolist() == 2 * [0.1, 0.1, 0.2, 0.2]
+    mine = troupe.sim(stash, optimizer={"learning_rate": 0.2}, seed=2)
+    assert mine.sha256 in set(runs["weights_sha256"])
+    assert "begins anew" in fails(troupe.UsageError, lambda: troupe.compare(stash, out=tmp_path / "out"))
+
+
+def test_figures():
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("agg")
+    made = troupe.compare("teacher-mlp", vary={"pipeline.weights": ["latest", "stash"]}, seeds=2, sets=SHORT)
+    run = troupe.sim("teacher-mlp", SHORT, record={"every": 10})
+    curves, points, losses = made.plot(), made.plot("staleness_mean"), run.plot("epoch")
+    assert [line.get_color() for line in curves.lines] == ["C0", "C0", "C1", "C1"]
+    assert [text.get_text() for text in curves.get_legend().get_texts()] == ["weights=latest", "weights=stash"]
+    assert curves.get_ylabel() == "accuracy" and curves.lines[0].get_ydata()[-1] == made.runs()["accuracy"][0]
+    assert [len(line.get_xdata()) for line in points.lines] == [1] * 4 and points.get_xlabel() == "staleness mean"
+    assert losses.lines[0].get_ydata().tolist() == run.losses.tolist() and losses.lines[1].get_label() == "test"
+    assert made.plot("seconds", "train_loss", ax=losses) is losses
+
+
 def test_what_is_told_before_a_run():
     assert "stage" in troupe.plan("teacher-mlp", pipeline={"stages": 4})
     assert "staleness" in troupe.explain("staleness")

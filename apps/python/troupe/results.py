@@ -152,6 +152,16 @@ class Run:
         """Of the weights: equal for runs that have learnt the same to the bit."""
         return self.summary["weights_sha256"]
 
+    def plot(self, x: str = "step", ax: Any = None) -> Any:
+        """The losses of training and test data by matplotlib, on `ax` or new axes, which are returned. `x`: "step", "epoch" or
+        "seconds"."""
+        ax = ax or _axes()
+        for kind, style in (("train", "-"), ("evaluation", "o-")):
+            table = self.metrics(kind)
+            if table:
+                ax.plot(table[x], table["loss"], style, label="test" if kind == "evaluation" else kind)
+        return _labelled(ax, x, "loss")
+
     def _facts(self) -> dict[str, Any]:
         s = self.summary
         late = [(of["mean"], of["max"]) for of in s["staleness"].values()]
@@ -187,19 +197,48 @@ class Comparison:
     @property
     def curves(self) -> Table:
         """A row an evaluation: scheme, seed, updates, epochs, seconds, train_loss, test_loss, accuracy."""
-        with open(self.folder / "curves.csv", newline="") as file:
-            return Table.of({key: _number(value) for key, value in row.items()} for row in csv.DictReader(file))
+        return _csv(self.folder / "curves.csv")
 
     def runs(self) -> Table:
-        """A row a trial: where its curve ends."""
-        last = {(row["scheme"], row["seed"]): row for row in self.curves.rows()}
-        return Table.of(last.values())
+        """A row a trial: scheme, the varied keys, seed, outcome, updates, losses, accuracy, staleness_mean, bytes_sent, ..."""
+        return _csv(self.folder / "runs.csv", without=("experiment",))
+
+    def plot(self, x: str = "epochs", y: str | None = None, ax: Any = None) -> Any:
+        """By matplotlib, on `ax` or new axes, which are returned. `x` of the curves (updates, epochs, seconds): a line a trial,
+        a colour a scheme. `x` of runs() alone (staleness_mean, ...): a point a trial. `y`: None: what schemes are judged by,
+        accuracy or test_loss."""
+        curves = self.curves
+        table = curves if x in curves else self.runs()
+        y, ax = y or self.results["measure"], ax or _axes()
+        for number, scheme in enumerate(dict.fromkeys(table["scheme"])):
+            of = table["scheme"] == scheme
+            for label, seed in zip([scheme, *[None] * len(table)], dict.fromkeys(table["seed"][of])):
+                here = of & (table["seed"] == seed)
+                ax.plot(table[x][here], table[y][here], "-" if table is curves else "o", color=f"C{number}", label=label)
+        return _labelled(ax, x, y)
 
     def __repr__(self) -> str:
         return self.text
 
     def _repr_html_(self) -> str:
         return self.schemes._repr_html_()
+
+
+def _csv(path: Path, without: Iterable[str] = ()) -> Table:
+    with open(path, newline="") as file:
+        return Table.of(_without({key: _number(value) for key, value in row.items()}, without) for row in csv.DictReader(file))
+
+
+def _axes() -> Any:
+    from matplotlib import pyplot
+
+    return pyplot.subplots()[1]
+
+
+def _labelled(ax: Any, x: str, y: str) -> Any:
+    ax.set(xlabel=x.replace("_", " "), ylabel=y.replace("_", " "))
+    ax.legend()
+    return ax
 
 
 def _without(row: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:

@@ -123,21 +123,45 @@ def replay(folder: str | Path, *, progress: bool | None = None) -> Text:
     return _command(["replay", str(folder)], progress)
 
 
+def _named(experiments: Iterable[Any], files: Path) -> list[str]:
+    """As `troupe compare` takes them: Experiments are files for as long as it runs."""
+    named: list[tuple[str | None, Any]] = []
+    for given in experiments:
+        named += given.items() if isinstance(given, Mapping) else ((None, one) for one in
+                                                                   (given if isinstance(given, (list, tuple)) else [given]))
+    made = [one for _, one in named if isinstance(one, Experiment)]
+    words: dict[str, str] = {}
+    for number, (label, one) in enumerate(named):
+        if isinstance(one, Experiment):
+            own = [key for key in one.sets if any(key not in other.sets for other in made)]
+            label = label or " ".join([Path(one.base).stem, *own])
+            one.save(files / f"{number}.textproto")
+            one = files / f"{number}.textproto"
+        label = str(one) if label is None else label
+        while label in words:
+            label += "'"
+        words[label] = str(one) if label == str(one) else f"{label}={one}"
+    return list(words.values())
+
+
 def compare(*experiments: Any, vary: Mapping[str, Iterable[Any]] | None = None, sets: Any = (), seeds: int = 1,
             target: float | None = None, clock: str = "virtual", jobs: int | None = None,
             out: str | Path | None = None, progress: bool | None = None, data: Any = None, network: Any = None,
             **keys: Any) -> Comparison:
-    """Several schemes on equal terms: each of `experiments` (presets or files) with each combination of `vary`
-    ({"pipeline.weights": ["stash", "spectrain"]}), `seeds` times."""
-    if any(isinstance(one, Experiment) for one in experiments):
-        raise UsageError("compare() takes presets and files; save() an Experiment to compare it with others")
+    """Several schemes on equal terms: each of `experiments` (presets, files, Experiments, lists of them, and dictionaries of
+    them by what each is to be called) with each combination of `vary` ({"pipeline.weights": ["stash", "spectrain"]}),
+    `seeds` times. What is set by `sets` and keywords holds for all."""
     common = Experiment("", assignments(sets) + assignments(keys), data=data, network=network).words()[1:]
     folder, kept = _folder(out)
-    words = ["compare", *map(str, experiments), *common, "--seeds", str(seeds), "--clock", clock, "--out", str(folder)]
-    for key, values in (vary or {}).items():
-        words += ["--vary", f"{key}={','.join(text_of(value) for value in values)}"]
-    words += [*(["--target", str(target)] if target is not None else []), *(["--jobs", str(jobs)] if jobs else [])]
-    return Comparison(folder, _command(words, progress), kept)
+    if folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{folder} is not empty; a comparison begins anew, as what is Python in it may have changed")
+    with tempfile.TemporaryDirectory(prefix="troupe-") as files:
+        words = ["compare", *_named(experiments, Path(files)), *common, "--seeds", str(seeds), "--clock", clock, "--out",
+                 str(folder)]
+        for key, values in (vary or {}).items():
+            words += ["--vary", f"{key}={','.join(text_of(value) for value in values)}"]
+        words += [*(["--target", str(target)] if target is not None else []), *(["--jobs", str(jobs)] if jobs else [])]
+        return Comparison(folder, _command(words, progress), kept)
 
 
 def plan(experiment: Any = "glyphs-mlp", sets: Any = (), **how: Any) -> Text:
