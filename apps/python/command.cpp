@@ -94,7 +94,7 @@ nb::tuple command(const std::vector<std::string>& words,
     err.flush();
   }
   bury();
-  return nb::make_tuple(code, out.str(), said.text(), exception_of(said.text()));
+  return nb::make_tuple(code, out.str(), said.text(), exception_of(said.text() + out.str()));
 }
 
 nb::list conformance(std::string name,

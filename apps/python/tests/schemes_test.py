@@ -154,7 +154,7 @@ def test_an_exception_in_a_scheme_is_the_cause(fails):
         def weight(self, of, update):
             raise OSError("as it was to")
 
-    for train in (troupe.sim, troupe.run):
+    for train in (troupe.sim, troupe.run, lambda *how: troupe.compare(how[0], sets=how[1])):
         assert "bad.weight: OSError: as it was to" in fails(
             troupe.Lost, lambda: train("teacher-mlp", {**FOUR, "replicas.rule.custom.name": "bad"}), OSError)
 

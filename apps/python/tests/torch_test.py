@@ -157,6 +157,24 @@ def test_dropout_is_keyed_by_sample_and_what_is_not_is_refused(fails):
                                               network=Network(block(3, 8), Own(), nn.Flatten())), troupe.UsageError)
 
 
+def test_operations_are_counted_without_a_say_in_other_threads():
+    seen = []
+
+    class Looking(nn.Module):
+        def forward(self, x):
+            seen.append(len(nn.modules.module._global_forward_pre_hooks))
+            return x
+
+    modules = [nn.Sequential(Looking(), *conv()), nn.Sequential(Attention(8))]
+    shapes = [(3, 8, 8), (5, 8)]
+    for module, shape in zip(modules, shapes):
+        with torch.no_grad(), torch.utils.flop_counter.FlopCounterMode(display=False) as counted:
+            module(torch.zeros(2, *shape))
+        seen.clear()
+        assert Network(module).layers(shape, 10)[0].flops == counted.get_total_flops() / 2 > 0
+        assert not any(seen)
+
+
 def test_trained_weights_go_back_into_the_modules():
     x, y = images()
     modules = conv()

@@ -86,7 +86,7 @@ def set_words(sets: Sequence[str]) -> list[str]:
 
 def sentence_of(said: str) -> str:
     """The last thing that the program has said on its own behalf."""
-    found = [line for line in said.splitlines() if line.startswith("troupe: ")]
+    found = [line for line in said.splitlines() if line.startswith(("troupe: ", "failed "))]  # the latter of a comparison
     return found[-1].removeprefix("troupe: ") if found else said.strip()
 
 
@@ -124,7 +124,7 @@ def command(*words: str, progress: Progress | None = None, on_metric: Any = None
     if watcher and watcher.raised is not None:
         raise watcher.raised
     if code != 0 and not (code == 130 and watcher and watcher.ends):
-        error = _KINDS[code](sentence_of(out if code == 1 else said))
+        error = _KINDS[code](sentence_of(out if code == 1 else said + out))
         if trained is not None and code != 2:
             error.trained = trained()
         raise error from cause

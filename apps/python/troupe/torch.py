@@ -15,7 +15,8 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from . import _troupe
 from ._command import UsageError
@@ -97,6 +98,18 @@ def _array(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().contiguous().numpy().reshape(_shape(tensor))
 
 
+class _Flops(TorchDispatchMode):
+    """What FlopCounterMode counts. That one has hooks on the modules of all threads, and disturbs runs that are under way."""
+
+    total = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        count = flop_registry.get(func._overloadpacket)
+        self.total += count(*args, **(kwargs or {}), out_val=made) if count else 0
+        return made
+
+
 class Layer:
     """One module, as runtime/model/layer.hpp has layers. Each thread has a copy of its own of the module's structure, into
     which parameters are put for as long as a call takes."""
@@ -117,9 +130,9 @@ class Layer:
 
     def _try(self, x: torch.Tensor) -> None:
         """Its output's shape, floating-point operations and what it keeps, of a sample."""
-        with torch.no_grad(), FlopCounterMode(display=False) as flops:
+        with torch.no_grad(), _Flops() as flops:
             self.output = tuple(copy.deepcopy(self.module).eval()(x).shape[1:])
-        self.flops = flops.get_total_flops() / len(x)
+        self.flops = flops.total / len(x)
         saved: list[int] = []
         before = torch.get_rng_state()
         with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.nbytes) or t, lambda t: t):
