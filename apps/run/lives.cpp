@@ -158,6 +158,7 @@ Life Lives::live() {
              .again = restarts_left() > 0,
              .was_lost = restarted(),
              .bounds = run_bounds(blueprint_, placement_.process_of.size()),
+             .program = players_.program,
              .hosts = players_.hosts,
              .credentials = players_.credentials,
              .meeting = meeting_,

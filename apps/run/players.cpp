@@ -95,11 +95,16 @@ std::vector<CommandOption> player_options(PlayerArguments& arguments) {
        .value = &arguments.keys,
        .doc = "this host's folder of `troupe keys`; for hosts that are reached over a network",
        .type = "DIR",
-       .refuse_empty = kEmptyFolder}};
+       .refuse_empty = kEmptyFolder},
+      {.names = "--program",
+       .value = &arguments.program,
+       .doc = "what is started as the other processes of this machine (default: this program)",
+       .type = "FILE",
+       .refuse_empty = "the name of the program is empty"}};
 }
 
 Result<Players> players_of(const PlayerArguments& arguments) {
-  Players players{.processes = static_cast<int>(arguments.processes)};
+  Players players{.processes = static_cast<int>(arguments.processes), .program = arguments.program};
   if (arguments.back >= 0) {
     players.back = static_cast<int>(arguments.back);
   }

@@ -21,7 +21,7 @@ struct Console;
 /// topologies/placement.hpp has the rest.
 Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes);
 
-/// --processes, --hosts, --join, --keys, --back, --restarts and --restart-wait.
+/// --processes, --hosts, --join, --keys, --back, --restarts, --restart-wait and --program.
 struct PlayerArguments {
   std::int64_t processes = 1;
   std::string hosts{};
@@ -30,6 +30,7 @@ struct PlayerArguments {
   std::int64_t back = -1;  // not given
   std::int64_t restarts = 0;
   std::int64_t restart_wait = 60;  // seconds
+  std::string program = Lead::Config{}.program;
 };
 
 std::vector<CommandOption> player_options(PlayerArguments& arguments);
@@ -43,6 +44,8 @@ struct Players {
   std::optional<int> back{};  // how often the place of each that is lost is to be taken again
   int restarts = 0;           // how often the run begins again that cannot go on without one
   std::chrono::seconds restart_wait{60};  // until it goes on without a host that was lost
+  std::string program =
+      Lead::Config{}.program;  // that is started with the word "node" as the others
 };
 
 /// Error (usage): a sentence.

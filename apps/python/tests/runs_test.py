@@ -124,6 +124,19 @@ def test_an_interrupt_ends_a_run_in_order_and_the_next_one_is_whole():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_processes_end_with_the_bits_of_one(fails, tmp_path):
+    whole = troupe.sim("teacher-mlp", SHORT, pipeline={"stages": 2})
+    seen = []
+    run = troupe.run("teacher-mlp", SHORT, pipeline={"stages": 2}, processes=2, players={"restarts": 1}, on_metric=seen.append)
+    assert run.sha256 == whole.sha256 and seen[-1]["step"] == 40
+    assert "--restarts" in fails(troupe.UsageError, lambda: troupe.run("teacher-mlp", SHORT, players={"restarts": 1}))
+    x = np.zeros((20, 4), np.float32)
+    assert "this process alone" in fails(troupe.UsageError, lambda: troupe.run("glyphs-mlp", data=(x, x), processes=2))
+    hosts = tmp_path / "hosts"
+    hosts.write_text("nobody.invalid:1\n")
+    assert "nobody.invalid" in fails(troupe.Lost, lambda: troupe.run("teacher-mlp", SHORT, hosts=hosts))
+
+
 def test_the_program_is_in_the_package():
     said = subprocess.run([sys.executable, "-m", "troupe", "explain", "stash"], capture_output=True, text=True, check=True)
     assert "stash" in said.stdout

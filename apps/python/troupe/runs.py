@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
 from . import _troupe
 from ._command import Text, UsageError, assignments, command, set_words, text_of
@@ -14,18 +16,25 @@ from ._progress import Progress
 from .data import dataset
 from .results import Comparison, Run
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._keys import Keys, Sets
+
 
 class Experiment:
     """An experiment: a preset or a file (.textproto, .json), and what is changed of it.
 
     Experiment("teacher-mlp", {"stop.updates": 100}, pipeline={"stages": 4, "weights": "stash"}, seed=3)
 
-    `data`: arrays (x, y) or (x, y, x_test, y_test), an object of data.arrays() or data.samples(), or none: the
+    `data`: arrays (x, y) or (x, y, x_test, y_test), an object of data.arrays() or data.samples(), or none or keys: the
     experiment's own. `network`: a troupe.torch.Network, or none.
     """
 
-    def __init__(self, base: "str | Path | Experiment" = "glyphs-mlp", sets: Any = (), *, data: Any = None,
-                 network: Any = None, **keys: Any) -> None:
+    def __init__(self, base: "str | Path | Experiment" = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequence[str] = (), *,
+                 data: Any = None, network: Any = None, **keys: Unpack[Keys]) -> None:
+        if isinstance(data, Mapping):  # keys, too
+            keys, data = {**keys, "data": data}, None  # type: ignore[assignment]
         more = assignments(sets) + assignments(keys)
         if isinstance(base, Experiment):
             more = base.sets + more
@@ -69,20 +78,28 @@ def _command(words: Sequence[str], progress: bool | None, **how: Any) -> Text:
     return command(*words, *([] if shown.shown else ["--quiet"]), progress=shown, **how)
 
 
-def _train(verb: str, experiment: Any, sets: Any, out: Any, progress: bool | None, on_metric: Any,
-           how: Mapping[str, Any]) -> Run:
-    chosen = Experiment(experiment, sets, **how)
+def _train(verb: str, chosen: Experiment, out: Any, progress: bool | None, on_metric: Any, players: Sequence[str] = ()) -> Run:
     folder, kept = _folder(out)
 
     def trained() -> Run | None:
         return Run(folder, kept) if (folder / "summary.json").exists() else None
 
-    _command([verb, *chosen.words(), "--out", str(folder)], progress, on_metric=on_metric, trained=trained)
+    _command([verb, *chosen.words(), "--out", str(folder), *players], progress, on_metric=on_metric, trained=trained)
     return Run(folder, kept)
 
 
-def run(experiment: Any = "glyphs-mlp", sets: Any = (), *, out: str | Path | None = None, progress: bool | None = None,
-        on_metric: Callable[[dict[str, Any]], Any] | None = None, **how: Any) -> Run:
+def _program(folder: Path) -> str:
+    """What another process is: this one's own program is Python."""
+    path = folder / "troupe"
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m troupe "$@"\n')
+    path.chmod(0o700)
+    return str(path)
+
+
+def run(experiment: Any = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequence[str] = (), *, out: str | Path | None = None,
+        progress: bool | None = None, on_metric: Callable[[dict[str, Any]], Any] | None = None, data: Any = None,
+        network: Any = None, processes: int = 1, hosts: str | Path | None = None, players: Mapping[str, Any] | None = None,
+        **keys: Unpack[Keys]) -> Run:
     """Trains on the real clock. `experiment`, `sets` and all else (data, network, keys) are those of Experiment; `out`:
     folder of the run's files, else they are kept as long as the Run is. `progress`: whether it is shown how the run goes on;
     None: in terminals and notebooks.
@@ -90,14 +107,27 @@ def run(experiment: Any = "glyphs-mlp", sets: Any = (), *, out: str | Path | Non
     `on_metric`: called with each line of metrics.jsonl as a dictionary, whose "kind" is "train", "evaluation" and so on,
     while the run goes on, by a thread of it. Where it returns False the run ends in order and is returned; where it raises,
     the run ends in order and raises the same. Ctrl-C once ends in order, and raises Interrupted, whose `trained` is the Run
-    until then; a second time ends at once."""
-    return _train("run", experiment, sets, out, progress, on_metric, how)
+    until then; a second time ends at once.
+
+    `processes`: of this machine that play the run; `hosts`: a file with those of others, as `troupe run --hosts`; `players`:
+    {"restarts": 1}, {"back": 0}, {"restart_wait": 5}, {"keys": folder}. They know what is registered in the program, and
+    nothing that is Python."""
+    chosen = Experiment(experiment, sets, data=data, network=network, **keys)
+    if (processes > 1 or hosts) and (chosen.data or chosen.network):
+        raise UsageError("processes and hosts: data and networks of Python are known to this process alone")
+    words = [word for key, value in (players or {}).items() for word in (f"--{key.replace('_', '-')}", str(value))]
+    words += ["--hosts", str(hosts)] if hosts else []
+    with tempfile.TemporaryDirectory(prefix="troupe-") as folder:
+        if processes > 1:
+            words += ["--processes", str(processes), "--program", _program(Path(folder))]
+        return _train("run", chosen, out, progress, on_metric, words)
 
 
-def sim(experiment: Any = "glyphs-mlp", sets: Any = (), *, out: str | Path | None = None, progress: bool | None = None,
-        on_metric: Callable[[dict[str, Any]], Any] | None = None, **how: Any) -> Run:
+def sim(experiment: Any = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequence[str] = (), *, out: str | Path | None = None,
+        progress: bool | None = None, on_metric: Callable[[dict[str, Any]], Any] | None = None, data: Any = None,
+        network: Any = None, **keys: Unpack[Keys]) -> Run:
     """run() on the virtual clock: exactly repeatable, times are modelled."""
-    return _train("sim", experiment, sets, out, progress, on_metric, how)
+    return _train("sim", Experiment(experiment, sets, data=data, network=network, **keys), out, progress, on_metric)
 
 
 def load(folder: str | Path) -> Run:
@@ -147,7 +177,7 @@ def _named(experiments: Iterable[Any], files: Path) -> list[str]:
 def compare(*experiments: Any, vary: Mapping[str, Iterable[Any]] | None = None, sets: Any = (), seeds: int = 1,
             target: float | None = None, clock: str = "virtual", jobs: int | None = None,
             out: str | Path | None = None, progress: bool | None = None, data: Any = None, network: Any = None,
-            **keys: Any) -> Comparison:
+            **keys: Unpack[Keys]) -> Comparison:
     """Several schemes on equal terms: each of `experiments` (presets, files, Experiments, lists of them, and dictionaries of
     them by what each is to be called) with each combination of `vary` ({"pipeline.weights": ["stash", "spectrain"]}),
     `seeds` times. What is set by `sets` and keywords holds for all."""
@@ -164,9 +194,10 @@ def compare(*experiments: Any, vary: Mapping[str, Iterable[Any]] | None = None, 
         return Comparison(folder, _command(words, progress), kept)
 
 
-def plan(experiment: Any = "glyphs-mlp", sets: Any = (), **how: Any) -> Text:
+def plan(experiment: Any = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequence[str] = (), *, data: Any = None,
+         network: Any = None, **keys: Unpack[Keys]) -> Text:
     """Stages, memory, idle time and staleness of an experiment, without running it."""
-    return command("plan", *Experiment(experiment, sets, **how).words())
+    return command("plan", *Experiment(experiment, sets, data=data, network=network, **keys).words())
 
 
 def explain(name: str = "") -> Text:
