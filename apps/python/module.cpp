@@ -10,6 +10,7 @@ NB_MODULE(_troupe, m) {
   troupe::python::bind_command(m);
   troupe::python::bind_data(m);
   troupe::python::bind_layers(m);
+  troupe::python::bind_schema(m);
   troupe::python::bind_schemes(m);
   troupe::python::bind_exchanges(m);
 }

@@ -43,6 +43,6 @@ cmake --build "$work/programs" -j2 --target my_troupe my_policy my_exchange | ta
 rm -rf "$work/package"
 mkdir "$work/package"
 cp -r "$here/troupe" "$work/package/"
-cp "$work"/extension/_troupe*.so "$work/package/troupe/"
+cp "$work"/extension/{_troupe*.so,_keys.pyi} "$work/package/troupe/"
 TROUPE_PACKAGE_PROGRAMS=$work/programs PYTHONPATH=$work/package PYTHONDONTWRITEBYTECODE=1 \
   "$venv/bin/python" -m pytest -q -p no:cacheprovider "$here/tests"
