@@ -14,8 +14,7 @@ export PATH=$(dirname "$python"):$PATH
 
 CMAKE_PREFIX_PATH=$prefix "$python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$raw" \
   --config-settings=build-dir="$raw/build" --config-settings=cmake.define.TROUPE_ARCH=x86-64-v3 "$tree"
-# NVIDIA's libraries are those of the machine.
-"$python" -m auditwheel repair --strip --wheel-dir "$out" --exclude 'libcu*' --exclude 'libnv*' --exclude 'libnccl*' "$raw"/*.whl
+"$python" -m auditwheel repair --strip --wheel-dir "$out" "$raw"/*.whl
 for wheel in "$out"/troupe-*manylinux*.whl; do
   echo "$wheel: $(stat -c %s "$wheel") bytes; the largest parts, in bytes unpacked and packed:"
   "$python" - "$wheel" <<'END'

@@ -23,10 +23,12 @@ have() { [ -x "$venv/bin/pip" ] && "$venv/bin/pip" show --quiet "$@" >/dev/null 
   skip "$python has no headers (python3-dev)"
 exec 9>"$venv.lock"
 flock 9  # one installs, others wait
-if ! have nanobind numpy pandas matplotlib pytest; then
+if ! have nanobind numpy pandas pytest; then
   "$python" -m venv "$venv" || skip "$python makes no virtual environment (python3-venv)"
-  "$venv/bin/pip" install --quiet "nanobind>=2.5" numpy pandas matplotlib pytest || skip "PyPI does not answer"
+  "$venv/bin/pip" install --quiet "nanobind>=2.5" numpy pandas pytest || skip "PyPI does not answer"
 fi
+more=(matplotlib ipykernel nbclient mypy)
+have "${more[@]}" || "$venv/bin/pip" install --quiet "${more[@]}" || echo "PyPI does not answer: what needs ${more[*]} is not tested"
 if ! have torch; then
   { [ "${TROUPE_PYTHON_TORCH:-}" = yes ] && "$venv/bin/pip" install --quiet torch; } ||
     echo "there is no PyTorch (TROUPE_PYTHON_TORCH=yes installs it); networks are not tested"
