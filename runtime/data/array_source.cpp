@@ -7,10 +7,8 @@
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <span>
-#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -36,18 +34,6 @@ Result<NumberArray> mapped_npy(const fs::path& path) {
     array->file = *file;
   }
   return array;
-}
-
-std::optional<NumberType> type_of_dtype(std::string_view dtype) {
-  constexpr std::array<std::pair<std::string_view, NumberType>, 5> kDtypes{
-      {{"F32", NumberType::float32},
-       {"F64", NumberType::float64},
-       {"U8", NumberType::uint8},
-       {"I32", NumberType::int32},
-       {"I64", NumberType::int64}}};
-  const auto row =
-      std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& t) { return t.first == dtype; });
-  return row == kDtypes.end() ? std::nullopt : std::optional(row->second);
 }
 
 Error unusable_array(const std::string& path, const std::string& name, const std::string& what) {
@@ -129,19 +115,19 @@ Result<NumberArray> ArraySource::from_safetensors(const std::string& name) const
   if (!entry) {
     return unusable_array(path_, name, "there is none of that name");
   }
-  const auto type = type_of_dtype(entry->dtype);
-  if (!type) {
+  const NumberType* const type = number_type_of_safetensors(entry->dtype);
+  if (type == nullptr) {
     return unusable_array(
-        path_,
-        name,
-        concat("its numbers are ", entry->dtype, "; right are F32, F64, U8, I32 and I64"));
+        path_, name, concat("its numbers are ", entry->dtype, "; save them as F32 or I64"));
   }
-  if (!counted_bytes(entry->shape, number_width(*type))) {
+  if (!counted_bytes(entry->shape, type->width)) {
     return unusable_array(
         path_, name, "its shape is " + extents_text(entry->shape) + ", which holds no number");
   }
-  return NumberArray{
-      *type, entry->shape, entry->bytes, std::make_shared<SafetensorsFile>(*tensors_)};
+  return NumberArray{.type = type,
+                     .shape = entry->shape,
+                     .bytes = entry->bytes,
+                     .owner = std::make_shared<SafetensorsFile>(*tensors_)};
 }
 
 }  // namespace troupe

@@ -64,10 +64,11 @@ Result<void> check_shapes(const ArrayPair& pair, bool values) {
                                 " of ",
                                 json_string(pair.x_name)));
   }
-  if (!values && !pair.y.is_whole()) {
-    return pair.unusable(pair.y_name,
-                         "labels are whole numbers (u1, i4 or i8), and these are not; to predict "
-                         "them as numbers, set data.arrays.values=true");
+  if (!values && !pair.y.type->whole) {
+    return pair.unusable(
+        pair.y_name,
+        "labels are whole numbers, and these are of a type with fractions; to predict "
+        "them as numbers, set data.arrays.values=true");
   }
   return {};
 }
@@ -75,7 +76,7 @@ Result<void> check_shapes(const ArrayPair& pair, bool values) {
 Result<ArrayPair> read_pair(const ArraySource& source,
                             const std::string& x_name,
                             const std::string& y_name,
-                            bool values) {
+                            const proto::Arrays& options) {
   auto x = source.array(x_name);
   if (!x) {
     return x.error();
@@ -84,8 +85,21 @@ Result<ArrayPair> read_pair(const ArraySource& source,
   if (!y) {
     return y.error();
   }
-  ArrayPair pair{source.path(), x_name, y_name, *std::move(x), *std::move(y)};
-  if (auto right = check_shapes(pair, values); !right) {
+  if (options.channels_first() && x->shape.size() != 4) {
+    return Error{ErrorKind::data,
+                 concat(source.path(),
+                        " is not usable: array ",
+                        json_string(x_name),
+                        ": its shape is ",
+                        extents_text(x->shape),
+                        "; right with data.arrays.channels_first is (N, C, H, W)")};
+  }
+  ArrayPair pair{source.path(),
+                 x_name,
+                 y_name,
+                 options.channels_first() ? x->channels_last() : *std::move(x),
+                 *std::move(y)};
+  if (auto right = check_shapes(pair, options.values()); !right) {
     return right.error();
   }
   return pair;
@@ -284,10 +298,10 @@ Result<ArrayPair> read_test(const proto::Arrays& options,
   const std::string& x = options.test_x().empty() ? options.x() : options.test_x();
   const std::string& y = options.test_y().empty() ? options.y() : options.test_y();
   if (options.test_path().empty()) {
-    return read_pair(source, x, y, options.values());
+    return read_pair(source, x, y, options);
   }
   const auto other = ArraySource::open(options.test_path(), mapped_from);
-  return other ? read_pair(*other, x, y, options.values()) : other.error();
+  return other ? read_pair(*other, x, y, options) : other.error();
 }
 
 Result<void> check_array_options(const proto::Arrays& options) {
@@ -318,7 +332,7 @@ Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
   if (!source) {
     return source.error();
   }
-  const auto train = read_pair(*source, options.x(), options.y(), options.values());
+  const auto train = read_pair(*source, options.x(), options.y(), options);
   if (!train) {
     return train.error();
   }

@@ -6,7 +6,9 @@
 #include <array>
 #include <bit>
 #include <charconv>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <string_view>
 #include <utility>
 
@@ -25,10 +27,61 @@ struct NpyHeader {
 };
 
 template <class T>
-double number_at(const std::byte* bytes, std::size_t i) {
+double number_at(const std::byte* bytes) {
   T number;
-  std::memcpy(&number, bytes + i * sizeof number, sizeof number);
+  std::memcpy(&number, bytes, sizeof number);
   return static_cast<double>(number);
+}
+
+/// IEEE 754 binary16: a sign, 5 bits of exponent with a bias of 15, 10 bits of fraction.
+double half_at(const std::byte* bytes) {
+  std::uint16_t bits;
+  std::memcpy(&bits, bytes, sizeof bits);
+  const int exponent = bits >> 10 & 31;
+  const int fraction = bits & 1023;
+  const double size = exponent == 31  ? (fraction == 0 ? std::numeric_limits<double>::infinity()
+                                                       : std::numeric_limits<double>::quiet_NaN())
+                      : exponent == 0 ? std::ldexp(fraction, -24)
+                                      : std::ldexp(1024 + fraction, exponent - 25);
+  return (bits & 0x8000) != 0 ? -size : size;
+}
+
+/// The upper half of a float32.
+double bfloat16_at(const std::byte* bytes) {
+  std::uint16_t bits;
+  std::memcpy(&bits, bytes, sizeof bits);
+  return std::bit_cast<float>(std::uint32_t{bits} << 16);
+}
+
+constexpr std::array kNumberTypes{
+    NumberType{"f4", "F32", 4, false, number_at<float>},
+    NumberType{"f8", "F64", 8, false, number_at<double>},
+    NumberType{"f2", "F16", 2, false, half_at},
+    NumberType{"V2", "BF16", 2, false, bfloat16_at},  // as NumPy writes ml_dtypes.bfloat16
+    NumberType{"u1", "U8", 1, true, number_at<std::uint8_t>},
+    NumberType{"b1", "BOOL", 1, true, number_at<std::uint8_t>},
+    NumberType{"i1", "I8", 1, true, number_at<std::int8_t>},
+    NumberType{"i2", "I16", 2, true, number_at<std::int16_t>},
+    NumberType{"u2", "U16", 2, true, number_at<std::uint16_t>},
+    NumberType{"i4", "I32", 4, true, number_at<std::int32_t>},
+    NumberType{"u4", "U32", 4, true, number_at<std::uint32_t>},
+    NumberType{"i8", "I64", 8, true, number_at<std::int64_t>},
+    NumberType{"u8", "U64", 8, true, number_at<std::uint64_t>}};
+
+const NumberType* number_type(std::string_view NumberType::*name, std::string_view wanted) {
+  const auto row = std::find_if(kNumberTypes.begin(), kNumberTypes.end(), [&](const auto& type) {
+    return type.*name == wanted;
+  });
+  return row == kNumberTypes.end() ? nullptr : &*row;
+}
+
+/// Those of a row-major array.
+std::vector<std::size_t> row_major(const std::vector<std::int64_t>& shape) {
+  std::vector<std::size_t> strides(shape.size(), 1);
+  for (std::size_t i = shape.size(); i-- > 1;) {
+    strides[i - 1] = strides[i] * static_cast<std::size_t>(shape[i]);
+  }
+  return strides;
 }
 
 /// Reads the one shape of a Python dictionary that the format has.
@@ -147,46 +200,43 @@ Result<std::pair<std::string_view, std::size_t>> npy_header(std::span<const std:
   return std::pair(text.substr(begin, length), begin + length);
 }
 
-std::optional<NumberType> type_of_descr(std::string_view descr) {
-  constexpr std::array<std::pair<std::string_view, NumberType>, 6> kTypes{
-      {{"<f4", NumberType::float32},
-       {"<f8", NumberType::float64},
-       {"|u1", NumberType::uint8},
-       {"<u1", NumberType::uint8},
-       {"<i4", NumberType::int32},
-       {"<i8", NumberType::int64}}};
-  const auto row =
-      std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& t) { return t.first == descr; });
-  return row == kTypes.end() ? std::nullopt : std::optional(row->second);
-}
-
 }  // namespace
 
-std::size_t number_width(NumberType type) {
-  switch (type) {
-    case NumberType::uint8:
-      return 1;
-    case NumberType::float32:
-    case NumberType::int32:
-      return 4;
-    default:
-      return 8;
-  }
+const NumberType* number_type_of_npy(std::string_view name) {
+  return number_type(&NumberType::npy, name);
+}
+
+const NumberType* number_type_of_safetensors(std::string_view name) {
+  return number_type(&NumberType::safetensors, name);
 }
 
 double NumberArray::operator[](std::size_t i) const {
-  switch (type) {
-    case NumberType::float32:
-      return number_at<float>(bytes.data(), i);
-    case NumberType::float64:
-      return number_at<double>(bytes.data(), i);
-    case NumberType::uint8:
-      return number_at<std::uint8_t>(bytes.data(), i);
-    case NumberType::int32:
-      return number_at<std::int32_t>(bytes.data(), i);
-    default:
-      return number_at<std::int64_t>(bytes.data(), i);
+  if (!strides.empty()) {
+    std::size_t at = 0;
+    for (std::size_t d = shape.size(); d-- > 0;) {
+      const auto extent = static_cast<std::size_t>(shape[d]);
+      at += i % extent * strides[d];
+      i /= extent;
+    }
+    i = at;
   }
+  const std::byte* const element = bytes.data() + i * type->width;
+  if (!swapped) {
+    return type->read(element);
+  }
+  std::array<std::byte, 8> turned;
+  std::reverse_copy(element, element + type->width, turned.begin());
+  return type->read(turned.data());
+}
+
+NumberArray NumberArray::channels_last() const {
+  NumberArray other = *this;
+  if (other.strides.empty()) {
+    other.strides = row_major(shape);
+  }
+  std::rotate(other.shape.begin() + 1, other.shape.begin() + 2, other.shape.end());
+  std::rotate(other.strides.begin() + 1, other.strides.begin() + 2, other.strides.end());
+  return other;
 }
 
 std::string extents_text(const std::vector<std::int64_t>& shape) {
@@ -216,21 +266,21 @@ Result<NumberArray> parse_npy(std::span<const std::byte> file, std::shared_ptr<c
   if (!header) {
     return npy_error("its header is not {'descr': ..., 'fortran_order': ..., 'shape': ...}");
   }
-  const auto type = type_of_descr(header->descr);
-  if (!type) {
+  const std::string_view descr = header->descr;
+  const NumberType* const type =
+      !descr.empty() && (descr[0] == '<' || descr[0] == '>' || descr[0] == '|')
+          ? number_type_of_npy(descr.substr(1))
+          : nullptr;
+  if (type == nullptr) {
     return npy_error(concat("its numbers are of type ",
                             json_string(header->descr.substr(0, 40)),
-                            "; right are <f4, <f8, |u1, <i4 and <i8"));
-  }
-  if (header->columns_first) {
-    return npy_error(
-        "its elements are stored by columns (fortran_order); write numpy.ascontiguousarray of it");
+                            "; write a.astype(\"float32\") of it, or \"int64\" of labels"));
   }
   if (std::find(header->shape.begin(), header->shape.end(), 0) != header->shape.end()) {
     return npy_error("its shape is " + extents_text(header->shape) + ": it has no samples");
   }
   const auto data = file.subspan(found->second);
-  const auto size = counted_bytes(header->shape, number_width(*type));
+  const auto size = counted_bytes(header->shape, type->width);
   if (size != data.size()) {
     return npy_error(concat("its shape is ",
                             extents_text(header->shape),
@@ -240,7 +290,14 @@ Result<NumberArray> parse_npy(std::span<const std::byte> file, std::shared_ptr<c
                             data.size(),
                             " bytes behind its header"));
   }
-  return NumberArray{*type, header->shape, data, std::move(owner)};
+  NumberArray array{.type = type, .shape = header->shape, .bytes = data, .owner = std::move(owner)};
+  array.swapped = descr[0] == '>';
+  if (header->columns_first) {
+    std::vector<std::int64_t> turned(array.shape.rbegin(), array.shape.rend());
+    array.strides = row_major(turned);
+    std::reverse(array.strides.begin(), array.strides.end());
+  }
+  return array;
 }
 
 }  // namespace troupe
