@@ -15,13 +15,20 @@ std::string_view variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-/// `name` in `folder`, plain or with .gz; "" where it is not there.
+/// `name` in `folder`, plain or with .gz; "" where it is not there. Some unpackers write MNIST's with a dot:
+/// train-images.idx3-ubyte.
 fs::path find_file(const fs::path& folder, std::string_view name) {
-  for (const char* suffix : {"", ".gz"}) {
-    const fs::path path = folder / (std::string(name) + suffix);
-    std::error_code ignored;
-    if (fs::is_regular_file(path, ignored)) {
-      return path;
+  std::string dotted(name);
+  if (const std::size_t at = dotted.find("-idx"); at != dotted.npos) {
+    dotted[at] = '.';
+  }
+  for (const std::string_view spelt : {name, std::string_view(dotted)}) {
+    for (const char* suffix : {"", ".gz"}) {
+      const fs::path path = folder / (std::string(spelt) + suffix);
+      std::error_code ignored;
+      if (fs::is_regular_file(path, ignored)) {
+        return path;
+      }
     }
   }
   return {};

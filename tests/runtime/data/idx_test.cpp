@@ -210,6 +210,13 @@ TEST_CASE("plain and compressed files hold the same", "[runtime][data]") {
       files.write(name, gzipped(bytes), ".gz");
     }
   }
+  SECTION("with a dot before idx") {
+    for (std::size_t name = 0; name < 4; ++name) {
+      std::string dotted = files.path(name);
+      dotted[dotted.find("-idx")] = '.';
+      fs::rename(files.path(name), dotted);
+    }
+  }
   SECTION("compressed without .gz, and plain with it") {
     files.write(kTrainImages, gzipped(images(5)));
     files.remove(kTestLabels);
