@@ -2,8 +2,11 @@
 // function that they lead to.
 #include "runtime/data/image.hpp"
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
+#include <cstring>
+#include <utility>
 // It needs the latter of those before.
 #include <jerror.h>
 #include <jpeglib.h>
@@ -37,6 +40,18 @@ class JpegDecoder {
   /// Whether it is in the colours of print, which are no RGB without the profile of the ink.
   bool printed() const { return printed_; }
 
+  /// EXIF's: which way was up. 1, as the pixels lie, where nothing sound is said.
+  int orientation() const {
+    for (const jpeg_marker_struct* m = info_.marker_list; m != nullptr; m = m->next) {
+      const std::span exif(m->data, m->data_length);
+      if (m->marker == JPEG_APP0 + 1 && exif.size() >= 14 &&
+          std::memcmp(m->data, "Exif\0", 6) == 0) {
+        return orientation_of(exif.subspan(6));
+      }
+    }
+    return 1;
+  }
+
   std::size_t height() const { return info_.image_height; }
 
   std::size_t width() const { return info_.image_width; }
@@ -51,6 +66,7 @@ class JpegDecoder {
     };
     info_.progress = &progress_;
     jpeg_mem_src(&info_, file.data(), file.size());
+    jpeg_save_markers(&info_, JPEG_APP0 + 1, 0xffff);  // where EXIF is
     jpeg_read_header(&info_, TRUE);
     info_.out_color_space = JCS_RGB;
     printed_ = info_.jpeg_color_space == JCS_CMYK || info_.jpeg_color_space == JCS_YCCK;
@@ -72,6 +88,23 @@ class JpegDecoder {
   }
 
  private:
+  /// From the first directory of a TIFF file (TIFF 6.0, section 2; EXIF 2.3, tag 0x112).
+  static int orientation_of(std::span<const JOCTET> tiff) {
+    const std::size_t high = tiff[0] == 'M' ? 0 : 1;  // big-endian, or little
+    const auto two = [&](std::size_t at) -> std::size_t {
+      return at + 2 <= tiff.size() ? tiff[at + high] << 8 | tiff[at + 1 - high] : 0;
+    };
+    const std::size_t first = high == 0 ? two(4) << 16 | two(6) : two(6) << 16 | two(4);
+    for (std::size_t i = 0; i < two(first); ++i) {
+      const std::size_t entry = first + 2 + 12 * i;
+      if (two(entry) == 0x112) {
+        const std::size_t way = two(entry + 8);
+        return way >= 1 && way <= 8 ? static_cast<int>(way) : 1;
+      }
+    }
+    return 1;
+  }
+
   static JpegDecoder& self(j_common_ptr info) {
     return *static_cast<JpegDecoder*>(info->client_data);
   }
@@ -107,6 +140,32 @@ class JpegDecoder {
   char message_[JMSG_LENGTH_MAX] = "";
 };
 
+/// The image as it was seen, where `orientation` is EXIF's: 1 as it lies, 3 headlong, 6 and 8 on its sides; 2, 4, 5 and 7
+/// are these in a mirror.
+Image upright(Image from, int orientation) {
+  if (orientation == 1) {
+    return from;
+  }
+  const bool across = orientation >= 5;
+  const bool mirrored =
+      orientation == 2 || orientation == 3 || orientation == 6 || orientation == 7;
+  const bool headlong =
+      orientation == 3 || orientation == 4 || orientation == 7 || orientation == 8;
+  Image to{.height = across ? from.width : from.height,
+           .width = across ? from.height : from.width,
+           .channels = 3};
+  to.pixels.resize(from.pixels.size());
+  for (std::size_t y = 0; y < to.height; ++y) {
+    for (std::size_t x = 0; x < to.width; ++x) {
+      const std::size_t column = mirrored ? to.width - 1 - x : x;
+      const std::size_t row = headlong ? to.height - 1 - y : y;
+      const std::size_t at = across ? column * from.width + row : row * from.width + column;
+      std::copy_n(&from.pixels[3 * at], 3, &to.pixels[3 * (y * to.width + x)]);
+    }
+  }
+  return to;
+}
+
 }  // namespace
 
 Result<Image> decode_jpeg(std::span<const std::uint8_t> file, std::size_t pixels_max) {
@@ -124,12 +183,13 @@ Result<Image> decode_jpeg(std::span<const std::uint8_t> file, std::size_t pixels
   if (auto right = check_image_sides(decoder.height(), decoder.width(), pixels_max); !right) {
     return right.error();
   }
+  const int orientation = decoder.orientation();  // the markers are gone once the pixels are read
   Image image{.height = decoder.height(), .width = decoder.width(), .channels = 3};
   image.pixels.resize(image.height * image.width * 3);
   if (!decoder.read_pixels(image.pixels.data())) {
     return damaged();
   }
-  return image;
+  return upright(std::move(image), orientation);
 }
 
 }  // namespace troupe

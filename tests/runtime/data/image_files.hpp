@@ -60,6 +60,7 @@ struct JpegForm {
   int quality = 95;
   bool whole_colours = false;  // as many as there are pixels, else one for four
   bool cmyk = false;           // `image` has four channels
+  std::string exif{};          // behind "Exif\0\0"; empty: there is none
 };
 
 inline std::string jpeg_file(const Image& image, const JpegForm& form = {}) {
@@ -83,6 +84,13 @@ inline std::string jpeg_file(const Image& image, const JpegForm& form = {}) {
     info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = 1;
   }
   jpeg_start_compress(&info, TRUE);
+  if (!form.exif.empty()) {
+    const std::string marker = std::string("Exif\0\0", 6) + form.exif;
+    jpeg_write_marker(&info,
+                      JPEG_APP0 + 1,
+                      reinterpret_cast<const JOCTET*>(marker.data()),
+                      static_cast<unsigned>(marker.size()));
+  }
   while (info.next_scanline < info.image_height) {
     auto* row = const_cast<std::uint8_t*>(image.pixels.data()) +
                 info.next_scanline * image.width * image.channels;

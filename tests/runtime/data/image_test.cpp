@@ -87,6 +87,32 @@ std::string jpeg_with_sides(std::string file, int width, int height) {
   return file;
 }
 
+/// EXIF of one entry beside another: `way` is which way was up.
+std::string exif_of(int way, bool big) {
+  const auto number = [big](unsigned value, int bytes) {
+    std::string text;
+    for (int i = 0; i < bytes; ++i) {
+      text += static_cast<char>(value >> 8 * (big ? bytes - 1 - i : i));
+    }
+    return text;
+  };
+  const std::string entries = number(0x110, 2) + number(2, 2) + number(1, 4) + number(0, 4) +
+                              number(0x112, 2) + number(3, 2) + number(1, 4) +
+                              number(static_cast<unsigned>(way), 2) + number(0, 2);
+  return (big ? "MM" : "II") + number(42, 2) + number(8, 4) + number(2, 2) + entries + number(0, 4);
+}
+
+/// The quarters of a grey image that are bright, from the upper left one on, row by row: "1000".
+std::string bright_quarters(const Image& image) {
+  std::string text;
+  for (const std::size_t y : {image.height / 4, image.height * 3 / 4}) {
+    for (const std::size_t x : {image.width / 4, image.width * 3 / 4}) {
+      text += image.pixels[3 * (y * image.width + x)] > 127 ? '1' : '0';
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 TEST_CASE("a PNG image comes back byte for byte") {
@@ -98,6 +124,32 @@ TEST_CASE("a PNG image comes back byte for byte") {
   CHECK(back->width == 7);
   CHECK(back->channels == 3);
   CHECK(back->pixels == colours.pixels);
+}
+
+TEST_CASE("a photo stands as the camera notes that it was seen") {
+  // Bright at the upper left, and wider than high; by the eight ways of EXIF 2.3, section 4.6.4.
+  const Image lying = painted(16, 32, 1, [](std::size_t y, std::size_t x, std::size_t) {
+    return y < 8 && x < 16 ? 255 : 0;
+  });
+  const std::vector<std::string> seen{
+      "1000", "0100", "0001", "0010", "1000", "0100", "0001", "0010"};
+  for (int way = 1; way <= 8; ++way) {
+    for (const bool big : {false, true}) {
+      CAPTURE(way, big);
+      const auto image = decoded(jpeg_file(lying, {.exif = exif_of(way, big)}));
+      REQUIRE(image);
+      CHECK(image->height == (way < 5 ? 16 : 32));
+      CHECK(bright_quarters(*image) == seen[static_cast<std::size_t>(way - 1)]);
+    }
+  }
+  // What is not told soundly is as if nothing were told.
+  const std::string whole = exif_of(6, true);
+  for (std::size_t length = 0; length < whole.size() - 6; ++length) {
+    const auto image = decoded(jpeg_file(lying, {.exif = whole.substr(0, length)}));
+    REQUIRE(image);
+    CHECK(image->height == 16);
+  }
+  CHECK(decoded(jpeg_file(lying, {.exif = exif_of(9, false)}))->height == 16);
 }
 
 TEST_CASE(
