@@ -11,6 +11,10 @@ namespace troupe {
 /// and then counted; of what is longer even so the middle is left out, and said to be.
 std::string layer_table(const Blueprint& blueprint);
 
+/// What is wrong with a batch norm that makes 0 of every number, because each is the mean of the one row that there is;
+/// "" where there is none.
+std::string one_row_doubt(const Blueprint& blueprint);
+
 inline constexpr std::size_t kLayersInFull = 40;
 inline constexpr std::size_t kLayerRowsMax = 100;
 

@@ -323,11 +323,20 @@ std::string skipped_text(const Blueprint& b) {
   return names.empty() ? "" : wrapped(names, 100, "       ") + '\n';
 }
 
-std::string data_warnings(const Blueprint& b) {
+std::string warnings(const Blueprint& b) {
   const Preparation* const prepared = b.data ? b.data->preparation() : nullptr;
+  std::vector<std::string> doubts = prepared ? prepared->doubts : std::vector<std::string>();
+  doubts.push_back(one_row_doubt(b));
+  if (b.link && b.batches > 0 && b.link->push_every > b.batches) {
+    doubts.push_back(concat("the replicas exchange what they have learnt after ",
+                            b.link->push_every,
+                            " mini-batches, and the run has ",
+                            b.batches,
+                            ": a shorter period of replicas.exchange, or a longer run"));
+  }
   std::string text;
-  for (const std::string& doubt : prepared ? prepared->doubts : std::vector<std::string>()) {
-    text += "warning    " + wrapped(doubt, 100, "           ") + '\n';
+  for (const std::string& doubt : doubts) {
+    text += doubt.empty() ? "" : "warning    " + wrapped(doubt, 100, "           ") + '\n';
   }
   return text;
 }
@@ -352,7 +361,7 @@ std::string data_told(const Blueprint& b, bool all) {
                left_over,
                " of the training samples, others each time, fill no mini-batch and are left out"));
   }
-  return text + data_warnings(b);
+  return text + warnings(b);
 }
 
 std::string describe_briefly(const Blueprint& b) {

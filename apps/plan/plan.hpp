@@ -15,9 +15,8 @@ std::string skipped_text(const Blueprint& blueprint);
 /// What `run` begins with: the scheme, and each stage's layers.
 std::string describe_briefly(const Blueprint& blueprint);
 
-/// What looks wrong in data of one's own, and before it what was understood of it; "" of other data. `all`: not the first
-/// line alone.
-std::string data_warnings(const Blueprint& blueprint);
+/// What looks wrong; and before it what was understood of data of one's own. `all`: not the first line alone.
+std::string warnings(const Blueprint& blueprint);
 std::string data_told(const Blueprint& blueprint, bool all);
 
 }  // namespace troupe

@@ -12,6 +12,7 @@
 #include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -107,6 +108,17 @@ Result<void> read_network(Blueprint& b) {
                           misfit ? "; start_from_skip=[NAMES] begins parameters by seed" : "")};
     }
     b.start = *std::move(start);
+    for (std::size_t i = 0; i < b.start.size(); ++i) {
+      if (!std::all_of(
+              b.start[i].begin(), b.start[i].end(), [](float w) { return std::isfinite(w); })) {
+        return Error{ErrorKind::data,
+                     concat("start_from: ",
+                            e.start_from(),
+                            " is not usable: ",
+                            weight_specs(b.network)[i].name,
+                            " has numbers that are not finite, as after a run that diverged")};
+      }
+    }
   } else if (!e.start_from_skip().empty()) {
     return Error{ErrorKind::usage,
                  "start_from_skip leaves parameters out of the weights that start_from names; name "

@@ -204,7 +204,7 @@ void tell_what_runs(Console& console, const RunArguments& arguments, const Bluep
     }
   }
   if (only && arguments.quiet) {
-    console.err << data_warnings(*only);
+    console.err << warnings(*only);
   } else if (only) {
     console.err << describe_briefly(*only) << data_told(*only, false);
   }

@@ -9,6 +9,8 @@
 #include "apps/plan/reads.hpp"
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
+#include "experiment.pb.h"
+#include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/text_file.hpp"
 
@@ -248,6 +250,37 @@ TEST_CASE("a link that nobody waits for and that is slow is told of beforehand",
                    "clock.input_gradient.seconds=[0]",
                    "clock.weight_gradient.seconds=[0]"}),
              test::says("while a mini-batch takes no time"));
+}
+
+TEST_CASE("what a run cannot learn by is warned of", "[apps]") {
+  const std::vector<std::string> diloco{
+      "replicas.count=2", "replicas.exchange=diloco", "stop.epochs=0"};
+  const auto with = [](std::vector<std::string> set, const std::string& more) {
+    set.push_back(more);
+    return set;
+  };
+  CHECK_THAT(warnings(blueprint(1, with(diloco, "stop.updates=12"))),
+             test::says("learnt after 50 mini-batches, and the run has 12"));
+  CHECK(warnings(blueprint(1, with(diloco, "stop.updates=50"))).empty());
+  CHECK_THAT(
+      warnings(blueprint(1, with(with(diloco, "stop.updates=12"), "replicas.exchange=averaging"))),
+      test::says("learnt after 16 mini-batches, and the run has 12"));
+
+  const auto norm = [](int micro_batches) {
+    auto experiment = parse_experiment(
+        "data { batch_size: 4 glyphs { limit: 100 test_limit: 10 } } model { layers { layer { "
+        "dense { "
+        "outputs: 8 } } layer { batch_norm {} } layer { dense {} } } } stop { epochs: 1 }",
+        "text");
+    REQUIRE(experiment);
+    REQUIRE(set_value(*experiment, concat("pipeline.micro_batches=", micro_batches)));
+    REQUIRE(resolve(*experiment));
+    auto made = make_blueprint(*experiment);
+    REQUIRE(made);
+    return warnings(*made);
+  };
+  CHECK_THAT(norm(4), test::says("the batch norm 1 sees one row"));
+  CHECK(norm(2).empty());
 }
 
 TEST_CASE("a plan is quick for a long pipe", "[apps]") {
