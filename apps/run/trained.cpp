@@ -65,6 +65,15 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
   *e.mutable_model() = without_dropout(e.model());
   e.set_start_from(arguments.weights);
   e.clear_start_from_skip();
+  if (!arguments.data.empty()) {
+    const std::string source = choice_name(e.data());
+    for (const char* key : {"path", "test_path"}) {
+      if (auto set = set_value(e, concat("data.", source, ".", key, "=", arguments.data)); !set) {
+        return Error{ErrorKind::usage,
+                     concat(verb, ": --data is not for data.", source, ", which reads no file")};
+      }
+    }
+  }
   if (auto resolved = resolve(e); !resolved) {
     return resolved.error();
   }

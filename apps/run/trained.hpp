@@ -14,6 +14,7 @@ struct TrainedArguments {
   std::string experiment;  // "": experiment.textproto beside the weights
   std::vector<std::string> assignments{};
   std::string device = "cpu";
+  std::string data{};  // a file or folder whose samples are all used; "": the experiment's
 };
 
 /// The experiment's network as one chunk that starts with the weights, without dropout; of phases the last. Samples

@@ -32,6 +32,11 @@ Split split_of(const EvalArguments& arguments) {
   return arguments.split == "train" ? Split::train : Split::test;
 }
 
+/// Whether there are only samples, and what the network answers is not known.
+bool is_without_target(const Dataset& data) {
+  return data.preparation() && data.preparation()->without_target;
+}
+
 /// The network, where it has data to judge it by. Error (usage) for `verb` besides.
 Result<Blueprint> open(const std::string& verb, const EvalArguments& arguments) {
   std::error_code code;
@@ -43,6 +48,11 @@ Result<Blueprint> open(const std::string& verb, const EvalArguments& arguments) 
   auto blueprint = trained_blueprint(verb, arguments.trained);
   if (blueprint && blueprint->network.loss == Loss::sum) {
     return Error{ErrorKind::usage, verb + ": this network has no data to be right or wrong about"};
+  }
+  if (blueprint && verb == "eval" && is_without_target(*blueprint->data)) {
+    return Error{
+        ErrorKind::usage,
+        "eval: these rows have no target to be compared with; `troupe predict` needs none"};
   }
   return blueprint;
 }
@@ -195,7 +205,8 @@ std::string csv_head(const EvalArguments& arguments, const Dataset& data) {
   const SampleNames* const names = names_of(data);
   const std::string sample = names ? "sample," + names->kind() : "sample";
   if (data.classes() > 0) {
-    std::string head = sample + ",label,prediction,probability";
+    std::string head =
+        sample + (is_without_target(data) ? "" : ",label") + ",prediction,probability";
     for (int c = 0; c < data.classes() && arguments.probabilities; ++c) {
       const std::string name = class_name(data, static_cast<std::size_t>(c));
       head += ',' + csv_field(name == std::to_string(c) ? "p" + name : "p_" + name);
@@ -204,7 +215,9 @@ std::string csv_head(const EvalArguments& arguments, const Dataset& data) {
   }
   std::string head = sample;
   for (const char* what : {"target", "prediction"}) {
-    for (std::int64_t v = 0; v < data.values(); ++v) {
+    for (std::int64_t v = *what == 't' && is_without_target(data) ? data.values() : 0;
+         v < data.values();
+         ++v) {
       head += concat(',', what, data.values() == 1 ? "" : std::to_string(v));
     }
   }
@@ -249,17 +262,17 @@ std::string csv_line(const EvalArguments& arguments,
   if (data.classes() > 0) {
     const std::vector<double> shares = softmax(y, width);
     const std::size_t best = largest(y, width);
-    line += fill_in(",{},{},{}",
-                    csv_field(class_name(data, static_cast<std::size_t>(answers.targets[i]))),
-                    csv_field(class_name(data, best)),
-                    csv_number(shares[best]));
+    if (!is_without_target(data)) {
+      line += ',' + csv_field(class_name(data, static_cast<std::size_t>(answers.targets[i])));
+    }
+    line += fill_in(",{},{}", csv_field(class_name(data, best)), csv_number(shares[best]));
     for (std::size_t c = 0; c < width && arguments.probabilities; ++c) {
       line += ',' + csv_number(shares[c]);
     }
     return line + '\n';
   }
   for (const double* from : {answers.targets.data() + i * width, y}) {
-    for (std::size_t v = 0; v < width; ++v) {
+    for (std::size_t v = from != y && is_without_target(data) ? width : 0; v < width; ++v) {
       line += ',' + csv_number(as_it_was(data, v, from[v]));
     }
   }
@@ -309,6 +322,11 @@ Command declare(const char* out,
             .doc = "whose network and data they are (default: experiment.textproto beside them)"},
            set_option(arguments->trained.assignments,
                       "sets a key of the experiment, such as where other data is; repeatable"),
+           {.names = "--data",
+            .value = &arguments->trained.data,
+            .doc = "a file or folder all of whose samples are used; rows of a table may lack the "
+                   "target for `predict`",
+            .type = "PATH"},
            {.names = "--split",
             .value = &arguments->split,
             .doc = "train or test (default: test)",

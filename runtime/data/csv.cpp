@@ -153,7 +153,8 @@ Preparation preparation_of(const proto::Csv& options,
   Preparation preparation{.classes = loader.class_names(),
                           .x = scales,
                           .words = loader.column_words(),
-                          .columns = loader.column_names()};
+                          .columns = loader.column_names(),
+                          .without_target = loader.without_target()};
   preparation.x.pop_back();
   if (options.values()) {
     preparation.y = {scales.back()};

@@ -17,24 +17,29 @@ using Fields = std::vector<std::string_view>;
 
 constexpr std::size_t kNamesSaid = 20;
 
-/// Whole numbers that rise from 0 or 1, as pandas calls columns without names: all of 0, 1, 2, ..., or some of them over
-/// a fraction.
+/// Whole numbers that rise, as pandas calls columns without names and others call years: five or more that count on, or
+/// three from 0 or 1 without a word beside them; or from there some over a fraction.
 bool counts(const Fields& first, const Fields& second) {
-  bool all = first.size() >= 3;
+  bool each = true;
+  double begin = -1;
   double last = -1;
+  std::size_t numbers = 0;
   for (const std::string_view field : first) {
-    const auto number = csv_number(field);
-    if (!number || *number <= last || *number != std::floor(*number) ||
-        field.find_first_not_of("0123456789") != field.npos || (last < 0 && *number > 1)) {
-      return false;
+    if (const auto number = csv_number(field)) {
+      if (*number <= last || field.find_first_not_of("0123456789") != field.npos) {
+        return false;
+      }
+      each = each && (numbers == 0 || *number == last + 1);
+      begin = numbers++ == 0 ? *number : begin;
+      last = *number;
     }
-    all = all && (last < 0 || *number == last + 1);
-    last = *number;
   }
-  return all || std::any_of(second.begin(), second.end(), [](std::string_view field) {
-           const auto number = csv_number(field);
-           return number && *number != std::floor(*number);
-         });
+  const bool from_zero = numbers == first.size() && begin <= 1;
+  return (each && numbers >= (from_zero ? 3 : 5)) ||
+         (from_zero && std::any_of(second.begin(), second.end(), [](std::string_view field) {
+            const auto number = csv_number(field);
+            return number && *number != std::floor(*number);
+          }));
 }
 
 /// Whether the first line names the columns, where that is clear: names are no numbers, and of samples
@@ -286,8 +291,9 @@ std::string CsvColumns::key(std::size_t column) const {
 Result<CsvColumns> csv_columns(const proto::Csv& options,
                                const Fields& first,
                                const Fields& second,
-                               char separator) {
-  if (first.size() < 2) {
+                               char separator,
+                               bool without_target) {
+  if (first.size() < (without_target ? 1 : 2)) {
     return Error{ErrorKind::data,
                  concat("its first line is one field, where a target and a column beside it are "
                         "needed; data.csv.separator says what stands between two fields")};
@@ -313,7 +319,9 @@ Result<CsvColumns> csv_columns(const proto::Csv& options,
   if (columns.row_names) {
     columns.uses.front() = ColumnUse::left_out;
   }
-  if (options.target().empty()) {
+  if (without_target) {
+    columns.uses.push_back(ColumnUse::target);
+  } else if (options.target().empty()) {
     columns.uses[columns.uses.size() - (columns.uses.back() == ColumnUse::left_out ? 2 : 1)] =
         ColumnUse::target;
   } else if (auto set = set_use(columns, "target", options.target(), ColumnUse::target); !set) {

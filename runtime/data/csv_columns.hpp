@@ -63,9 +63,11 @@ struct CsvColumns {
 /// header says nothing, as R writes names of rows, is left out, and so is a last one that is nothing but a separator.
 /// Error (data) where it cannot be told whether the first line is a header; (usage) where an option names a column
 /// that there is not, or one for two things. `categories=auto` is left for the caller.
+/// `without_target`: it is of samples to be predicted, and the target is behind all columns of the file.
 Result<CsvColumns> csv_columns(const proto::Csv& options,
                                const std::vector<std::string_view>& first,
                                const std::vector<std::string_view>& second,
-                               char separator);
+                               char separator,
+                               bool without_target = false);
 
 }  // namespace troupe

@@ -165,16 +165,44 @@ Result<void> check_csv_size(const std::string& path) {
   return {};
 }
 
+/// Text in UTF-16, as its first two bytes say, in UTF-8; half a pair as U+FFFD.
+void take_utf16(Bytes& bytes) {
+  if (bytes.size() < 2 || (bytes[0] ^ bytes[1]) != 1 || (bytes[0] & bytes[1]) != 0xfe) {
+    return;
+  }
+  const std::size_t high = bytes[0] == 0xfe ? 0 : 1;
+  const auto unit = [&](std::size_t i) -> std::uint32_t {
+    return i + 1 < bytes.size() ? bytes[i + high] << 8 | bytes[i + 1 - high] : 0;
+  };
+  Bytes text;
+  for (std::size_t i = 2; i + 1 < bytes.size(); i += 2) {
+    std::uint32_t point = unit(i);
+    if (point >> 11 == 0xd800 >> 11) {
+      const bool pair = point < 0xdc00 && unit(i + 2) >> 10 == 0xdc00 >> 10;
+      point = pair ? 0x10000 + ((point - 0xd800) << 10) + (unit(i + 2) - 0xdc00) : 0xfffd;
+      i += pair ? 2 : 0;
+    }
+    const int more = point < 0x80 ? 0 : point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
+    constexpr std::uint32_t kFirst[] = {0, 0xc0, 0xe0, 0xf0};
+    text.push_back(static_cast<std::uint8_t>(kFirst[more] | point >> (6 * more)));
+    for (int byte = more; byte-- > 0;) {
+      text.push_back(static_cast<std::uint8_t>(0x80 | (point >> (6 * byte) & 0x3f)));
+    }
+  }
+  bytes = std::move(text);
+}
+
 }  // namespace
 
 Result<CsvTable> CsvLoader::read(const std::string& path) {
   if (auto fits = check_csv_size(path); !fits) {
     return fits.error();
   }
-  const auto bytes = read_input_file(path, kCsvBytesMax);
+  auto bytes = read_input_file(path, kCsvBytesMax);
   if (!bytes) {
     return bytes.error();
   }
+  take_utf16(*bytes);
   CsvTable table;
   const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
   const auto unusable = [&](const std::string& what) {

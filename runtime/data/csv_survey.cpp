@@ -24,7 +24,15 @@ struct ColumnSurvey {
   std::int64_t missing = 0;
   std::int64_t fractions = 0;                      // numbers that are not whole
   std::set<std::string, std::less<>> different{};  // fields that are no numbers and not missing
+  std::set<double> numbers{};                      // different ones of the target
+  double first = 0;
+  bool counts = true;  // 0, 1, 2, ... more than the first
 };
+
+/// Whether a target of so many different whole numbers is meant as a number.
+bool are_values(std::int64_t different, std::int64_t rows) {
+  return different > 10 && (different > 100 || 10 * different > rows);
+}
 
 /// Of every column, and how many rows there are; -1 where more is wrong than what stands in fields. Rows with too few fields
 /// are passed over.
@@ -58,6 +66,11 @@ std::pair<std::vector<ColumnSurvey>, std::int64_t> survey(CsvReader& reader,
       const bool own = options.missing_words_size() > 0 && csv_missing(field, options);
       if (const auto number = own ? std::nullopt : csv_number(field, options)) {
         here.fractions += *number == std::floor(*number) ? 0 : 1;
+        here.first = rows == 1 ? *number : here.first;
+        here.counts = here.counts && *number == here.first + static_cast<double>(rows - 1);
+        if (columns.uses[column] == ColumnUse::target && here.numbers.size() <= kDifferentMax) {
+          here.numbers.insert(*number);
+        }
       } else if (csv_missing(field, options)) {
         here.missing += columns.uses[column] != ColumnUse::words || field.empty() ? 1 : 0;
       } else if (here.different.size() <= kDifferentMax) {
@@ -107,13 +120,19 @@ std::string csv_settings(CsvReader reader,
     const ColumnSurvey& here = all[column];
     const ColumnUse use = columns.uses[column];
     const bool numbers = use == ColumnUse::number || (use == ColumnUse::target && options.values());
-    if (here.missing > 0 && options.missing() == proto::Csv::refuse) {
-      more.insert(
-          use == ColumnUse::target && here.missing == rows ? "" : " --set data.csv.missing=mean");
+    if (use == ColumnUse::target && here.missing == rows) {
+      return "";  // nothing can be predicted, and which other column may be meant is not known
     }
-    if (use == ColumnUse::target && !options.values() && here.fractions > 0 &&
-        here.different.empty()) {
+    if (here.missing > 0 && options.missing() == proto::Csv::refuse) {
+      more.insert(" --set data.csv.missing=mean");
+    }
+    if (use == ColumnUse::target && !options.values() && here.different.empty() &&
+        (here.fractions > 0 || are_values(std::ssize(here.numbers), rows))) {
       more.insert(" --set data.csv.values=true");
+    }
+    if (use == ColumnUse::number && here.counts && rows >= kCounting && here.different.empty() &&
+        here.missing == 0) {
+      useless.push_back(columns.key(column));
     }
     if (!numbers || here.different.empty()) {
       continue;
@@ -227,7 +246,7 @@ void doubt_classes(const std::vector<std::string>& names,
   const bool numbers = std::all_of(names.begin(), names.end(), [](const std::string& name) {
     return csv_number(name).has_value();
   });
-  if (numbers && classes > 10 && (classes > 100 || 10 * classes > rows)) {
+  if (numbers && are_values(classes, rows)) {
     doubts.push_back(concat("the target has ",
                             classes,
                             " different whole numbers in ",

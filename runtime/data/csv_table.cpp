@@ -138,15 +138,12 @@ Result<std::optional<double>> CsvLoader::cell(const CsvRow& row, std::size_t col
 
 Result<void> CsvLoader::add_row(const CsvRow& row, CsvTable& table) {
   std::size_t fields = row.fields.size();
-  fields -= fields == columns_.uses.size() + 1 && row.fields.back().empty() ? 1 : 0;
-  if (fields != columns_.uses.size()) {
-    return Error{ErrorKind::data,
-                 concat("line ",
-                        row.line,
-                        ": it has ",
-                        row.fields.size(),
-                        " fields; right are ",
-                        columns_.uses.size())};
+  const std::size_t right = columns_.uses.size() - (without_target_ ? 1 : 0);
+  fields -= fields == right + 1 && row.fields.back().empty() ? 1 : 0;
+  if (fields != right) {
+    return Error{
+        ErrorKind::data,
+        concat("line ", row.line, ": it has ", row.fields.size(), " fields; right are ", right)};
   }
   // First of all, so that the words and numbers of a row that is left out do not count.
   for (std::size_t column = 0; column < fields && options_.missing() != proto::Csv::refuse;
@@ -200,12 +197,25 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
   if (lines[0].empty()) {
     return Error{ErrorKind::data, "it holds no line"};
   }
-  auto columns = csv_columns(
-      options_, {lines[0].begin(), lines[0].end()}, {lines[1].begin(), lines[1].end()}, separator_);
-  if (!columns) {
-    return columns.error();
+  const auto columns_of = [&](bool without_target) {
+    return csv_columns(options_,
+                       {lines[0].begin(), lines[0].end()},
+                       {lines[1].begin(), lines[1].end()},
+                       separator_,
+                       without_target);
+  };
+  if (auto columns = columns_of(true); prepared_ && columns) {
+    columns_ = *std::move(columns);
+    without_target_ = fits_without_target();
   }
-  columns_ = *std::move(columns);
+  if (!without_target_) {
+    auto columns = columns_of(false);
+    if (!columns) {
+      columns_ = {};
+      return columns.error();
+    }
+    columns_ = *std::move(columns);
+  }
   words_.resize(columns_.uses.size());
   sums_.resize(columns_.uses.size());
   const auto target = std::find(columns_.uses.begin(), columns_.uses.end(), ColumnUse::target);
@@ -216,6 +226,16 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
     find_categories(this->reader(text), options_, columns_);
   }
   return prepared_ ? take_words(*prepared_, found) : Result<void>();
+}
+
+/// Whether the columns, without one for the target, are those that the weights were trained on.
+bool CsvLoader::fits_without_target() const {
+  const auto used = static_cast<std::size_t>(
+      std::count_if(columns_.uses.begin(), columns_.uses.end(), [](ColumnUse use) {
+        return use == ColumnUse::number || use == ColumnUse::words;
+      }));
+  return columns_.header && !prepared_->columns.empty() ? column_names() == prepared_->columns
+                                                        : used + marks() == prepared_->words.size();
 }
 
 /// The words that the weights were trained on.

@@ -99,6 +99,9 @@ class CsvLoader {
 
   char separator() const { return separator_; }
 
+  /// Rows to be predicted, which have no target.
+  bool without_target() const { return without_target_; }
+
   /// Of each used column; empty for one of numbers. With data.csv.missing=token the marks of columns of numbers are behind
   /// all others, here as in cells.
   std::vector<std::vector<std::string>> column_words() const;
@@ -113,6 +116,7 @@ class CsvLoader {
   Result<void> read_rows(std::string_view text, CsvTable& table);
   Result<void> read_rows(CsvReader& reader, bool header, CsvTable& table);
   Result<void> learn_columns(std::string_view text);
+  bool fits_without_target() const;
   Result<void> check_header(const CsvRow& row) const;
   Result<void> add_row(const CsvRow& row, CsvTable& table);
   Result<std::optional<double>> cell(const CsvRow& row, std::size_t column);
@@ -147,7 +151,8 @@ class CsvLoader {
       sums_;  // (columns): of training samples' numbers, and how many
   std::int64_t dropped_ = 0;
   std::int64_t filled_ = 0;
-  bool learnt_ = false;  // the words are known: others are refused
+  bool without_target_ = false;  // the target's column is behind all those of the file
+  bool learnt_ = false;          // the words are known: others are refused
 };
 
 }  // namespace troupe

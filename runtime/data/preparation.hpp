@@ -44,6 +44,7 @@ struct Preparation {
   // What is told of the files once they are open, and not kept with weights
   std::vector<std::string> understood{};  // a sentence each
   std::vector<std::string> doubts{};      // what looks wrong, each with what to set
+  bool without_target = false;            // rows to be predicted, whose targets are 0
   // Of test samples, what one answer for all comes to: see below
   std::optional<double> constant{};
 };

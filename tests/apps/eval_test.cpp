@@ -3,8 +3,10 @@
 #include "tests/support/program.hpp"
 
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <regex>
 #include <sstream>
 #include <string>
@@ -164,6 +166,64 @@ TEST_CASE("predictions of values stand beside what was due", "[apps]") {
     }
   }
   CHECK(loss / 90 == Approx(member(contents(run + "/summary.json"), "test_loss")).epsilon(1e-5));
+}
+
+TEST_CASE("rows without a target are predicted from one file", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  std::ofstream table(folder / "t.csv");
+  table << "x,y,kind\n";
+  for (int i = 0; i < 40; ++i) {
+    table << i << ',' << 3 * i << ',' << (i < 20 ? "low" : "high") << '\n';
+  }
+  table.close();
+  std::ofstream(folder / "new.csv") << "x,y\n1,3\n38,114\n";
+  train(run, "own-data", {"data.csv.path=" + folder / "t.csv", "data.batch_size=4"});
+  const Said said = run_program({"predict", run, "--data", folder / "new.csv"});
+  INFO(said.err);
+  REQUIRE(said.code == 0);
+  const std::vector<Words> lines = csv_fields(said.out);
+  REQUIRE(lines.size() == 3);
+  CHECK(lines[0] == Words{"sample", "line", "prediction", "probability"});
+  CHECK((lines[1][1] == "2" && lines[1][2] == "low"));
+  CHECK((lines[2][1] == "3" && lines[2][2] == "high"));
+  const Said judged = run_program({"eval", run, "--data", folder / "new.csv"});
+  CHECK(judged.code == 2);
+  CHECK_THAT(judged.err, Catch::Contains("these rows have no target"));
+  CHECK_THAT(run_program({"eval", run, "--data", folder / "t.csv"}).out,
+             Catch::Contains("40 test samples"));
+
+  // A number is told as the table writes it.
+  std::filesystem::remove_all(run);
+  train(run,
+        "own-data",
+        {"data.csv.path=" + folder / "t.csv",
+         "data.csv.target=y",
+         "data.csv.values=true",
+         "data.csv.leave_out=[kind]",
+         "data.batch_size=4"});
+  std::ofstream(folder / "new.csv") << "x,kind\n10,low\n";
+  const Said number = run_program({"predict", run, "--data", folder / "new.csv"});
+  INFO(number.err);
+  REQUIRE(number.code == 0);
+  CHECK(csv_fields(number.out)[0] == Words{"sample", "line", "prediction"});
+  CHECK(std::stod(csv_fields(number.out)[1][2]) == Approx(30).margin(10));
+}
+
+TEST_CASE("weights that are not finite start nothing", "[apps]") {
+  const Folder folder;
+  const std::string file = folder / "w.safetensors";
+  REQUIRE(run_program({"ckpt", "init", "glyphs-mlp", file}).code == 0);
+  std::string bytes = contents(file);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  std::memcpy(bytes.data() + bytes.size() - sizeof nan, &nan, sizeof nan);
+  std::ofstream(file, std::ios::binary) << bytes;
+  for (const Words& words : {Words{"run", "--out", "none", "--set", "start_from=" + file},
+                             Words{"eval", file, "glyphs-mlp"}}) {
+    const Said said = run_program(words);
+    CHECK(said.code == 3);
+    CHECK_THAT(said.err, Catch::Contains("has numbers that are not finite, as after a run"));
+  }
 }
 
 TEST_CASE("text has a perplexity, and samples instead of predictions", "[apps]") {

@@ -287,7 +287,7 @@ def make_own_data(folder):
     (folder / "points/x.npy").write_bytes(npy("<f4", (400, 8), b"".join(struct.pack("<8f", *point) for point in points)))
     (folder / "points/y.npy").write_bytes(npy("<f8", (400,), b"".join(struct.pack("<d", point[0] - point[1]) for point in points)))
     with open(folder / "new.csv", "w") as table:
-        print("stem,petal,width,species", "20.1,4.2,1.1,aster", "24.2,0.1,3.2,tulip", sep="\n", file=table)
+        print("stem,petal,width", "20.1,4.2,1.1", "24.2,0.1,3.2", sep="\n", file=table)
     for kind in ("lying", "standing"):
         (folder / "photos" / kind).mkdir(parents=True)
         for i in range(100):

@@ -471,15 +471,79 @@ TEST_CASE("numbers are written as the settings say", "[runtime][data]") {
   CHECK_THAT(Table("a,y\n\"12,34\",u\n1,v\n", {"thousands=,"}).refusal(), says("\"12,34\""));
 }
 
+TEST_CASE("UTF-16 is read as UTF-8 is", "[runtime][data]") {
+  const std::u16string text = u"größe,kind\n1,a\n2,\U0001f339\n3,\xdc00\n4,a\n";
+  for (const int high : {0, 1}) {  // where the higher byte stands
+    std::string bytes = high == 0 ? "\xfe\xff" : "\xff\xfe";
+    for (const char16_t unit : text) {
+      for (const int byte : {0, 1}) {
+        bytes += static_cast<char>(byte == high ? unit >> 8 : unit & 0xff);
+      }
+    }
+    const auto data = Table(bytes).open();
+    REQUIRE(data);
+    CHECK((*data)->preparation()->columns == std::vector<std::string>{"größe"});
+    CHECK((*data)->preparation()->classes ==
+          std::vector<std::string>{"a", "\xef\xbf\xbd", "\xf0\x9f\x8c\xb9"});
+  }
+}
+
+TEST_CASE("rows to be predicted need no target", "[runtime][data]") {
+  const auto learnt = Table(kFlowers, {"categories=[colour]"}).open();
+  REQUIRE(learnt);
+  const Preparation* const prepared = (*learnt)->preparation();
+  CHECK_FALSE(prepared->without_target);
+  const auto read = [&](const char* text, const std::vector<std::string>& more = {}) {
+    Table table(text, {"categories=[colour]"});
+    for (const std::string& assignment : more) {
+      REQUIRE(set_value(table.e, "data.csv." + assignment));
+    }
+    REQUIRE(set_value(table.e, "data.csv.test_path=" + (table.folder / "table.csv")));
+    return table.open(1, prepared);
+  };
+  const auto with = read("length,width,colour,species\n2,10,red,rose\n7,10,blue,aster\n");
+  const auto without = read("length,width,colour\n2,10,red\n7,10,blue\n");
+  REQUIRE((with && without));
+  CHECK_FALSE((*with)->preparation()->without_target);
+  CHECK((*without)->preparation()->without_target);
+  CHECK(gather(**without, Split::test, range(0, 2)).x ==
+        gather(**with, Split::test, range(0, 2)).x);
+  CHECK(read("length,width,colour\n2,10,red\n", {"target=species"}));
+  CHECK((*read("length,width,colour\n2,10,red\n"))->size(Split::test) == 1);
+  const auto other = read("length,height,colour\n2,10,red\n");
+  REQUIRE_FALSE(other);
+  CHECK_THAT(read("length,width,colour\n2,10,red,rose,1\n").error().message, says("fields"));
+  // Without names of columns their number tells.
+  const auto plain = Table("1,10,0\n2,10,1\n3,10,0\n6,10,1\n", {"header=absent"}).open();
+  REQUIRE(plain);
+  const auto rows = Table("1,10\n2,10\n", {"header=absent"}).open(1, (*plain)->preparation());
+  REQUIRE(rows);
+  CHECK((*rows)->preparation()->without_target);
+}
+
 TEST_CASE("what no table means is refused", "[runtime][data]") {
   CHECK_THAT(Table("0,7\n0.5,1\n2.5,0\n").refusal(), says("data.csv.header=present"));
   CHECK_THAT(Table("0,1,2\n0.5,1,1\n2.5,1,0\n").refusal(), says("data.csv.header=present"));
+  CHECK_THAT(Table("land,1960,1961,1962,1963,1964\na,1,2,3,4,5\nb,2,3,4,5,6\n").refusal(),
+             says("data.csv.header=present"));
   CHECK_THAT(Table("x,y\n1,0\n2,0.0\n3,1\n").refusal(),
              says("0\" and \"0.0\" are the same number"));
   CHECK_THAT(Table(std::string("x,y\n1,0\n2,\0\n", 12)).refusal(), says("line 3 has a byte of 0"));
-  CHECK_THAT(Table(std::string("\xff\xfex\0,\0y\0", 8)).refusal(), says("it is text in UTF-16"));
   CHECK_THAT(Table("PAR1\x15\x04").refusal(),
              says("it is a Parquet file; python3 -c 'import pandas"));
+}
+
+TEST_CASE("the line to paste has what would be warned of later, too", "[runtime][data]") {
+  std::string text = ",colour,x,y\n";
+  for (int i = 0; i < 40; ++i) {
+    text += concat(i + 1, ",", i % 2 == 0 ? "red" : "blue", ",", i % 7, ",", i * i, "\n");
+  }
+  CHECK_THAT(Table(text).refusal(),
+             says("can be read with --set data.csv.categories=[colour] --set "
+                  "data.csv.leave_out=[1] --set data.csv.values=true"));
+  const auto data = Table(text, {"categories=[colour]", "leave_out=[1]", "values=true"}).open();
+  REQUIRE(data);
+  CHECK((*data)->preparation()->doubts.empty());
 }
 
 TEST_CASE("what was understood is told, and what looks wrong", "[runtime][data]") {
