@@ -93,6 +93,17 @@ std::string list_setting(const char* key, const Names& set, const std::vector<st
   return more.empty() ? "" : concat(" --set data.csv.", key, "=[", text, "]");
 }
 
+/// Of columns that only count the rows, those to leave out: none where nothing would be left to learn from.
+std::vector<std::string> left_without(const CsvColumns& columns,
+                                      std::vector<std::string> counting,
+                                      std::size_t others) {
+  const auto used = std::count_if(columns.uses.begin(), columns.uses.end(), [](ColumnUse use) {
+    return use == ColumnUse::number || use == ColumnUse::words;
+  });
+  return counting.size() + others < static_cast<std::size_t>(used) ? std::move(counting)
+                                                                   : std::vector<std::string>();
+}
+
 }  // namespace
 
 void find_categories(CsvReader reader, const proto::Csv& options, CsvColumns& columns) {
@@ -114,6 +125,7 @@ std::string csv_settings(CsvReader reader,
   }
   std::vector<std::string> words;
   std::vector<std::string> useless;
+  std::vector<std::string> counting;
   std::vector<std::string> units;
   std::set<std::string> more;
   for (std::size_t column = 0; column < all.size(); ++column) {
@@ -132,7 +144,7 @@ std::string csv_settings(CsvReader reader,
     }
     if (use == ColumnUse::number && here.counts && rows >= kCounting && here.different.empty() &&
         here.missing == 0) {
-      useless.push_back(columns.key(column));
+      counting.push_back(columns.key(column));
     }
     if (!numbers || here.different.empty()) {
       continue;
@@ -157,6 +169,8 @@ std::string csv_settings(CsvReader reader,
     const bool few = different <= kFewWords && 2 * static_cast<std::int64_t>(different) <= rows + 8;
     (few ? words : useless).push_back(columns.key(column));
   }
+  counting = left_without(columns, std::move(counting), useless.size());
+  useless.insert(useless.begin(), counting.begin(), counting.end());
   std::string text = list_setting("categories", options.categories(), words) +
                      list_setting("leave_out", options.leave_out(), useless) +
                      list_setting("units", options.units(), units);
@@ -269,11 +283,13 @@ void doubt_classes(const std::vector<std::string>& names,
   }
 }
 
-void doubt_columns(const CsvLoader& loader,
+void doubt_columns(const proto::Csv& options,
+                   const CsvLoader& loader,
                    const CsvTable& table,
                    std::vector<std::string>& doubts) {
   const CsvColumns& columns = loader.columns();
   const std::size_t used = loader.widths().size();
+  std::vector<std::string> found;
   std::size_t at = 0;
   for (std::size_t column = 0; column < columns.uses.size(); ++column) {
     const ColumnUse use = columns.uses[column];
@@ -284,13 +300,17 @@ void doubt_columns(const CsvLoader& loader,
                  first + static_cast<double>(row);
     }
     if (counting) {
-      doubts.push_back(concat(columns.called(column),
-                              " only counts the rows, and the order of a file tells nothing of new "
-                              "samples: --set data.csv.leave_out=[",
-                              columns.key(column),
-                              "]"));
+      found.push_back(columns.key(column));
     }
     at += use == ColumnUse::number || use == ColumnUse::words ? 1 : 0;
+  }
+  found = left_without(columns, std::move(found), 0);
+  for (const std::string& key : found) {
+    doubts.push_back(concat("column ",
+                            key,
+                            " only counts the rows, and the order of a file tells nothing of new "
+                            "samples:",
+                            list_setting("leave_out", options.leave_out(), found)));
   }
 }
 
@@ -318,7 +338,7 @@ void tell_csv(const proto::Csv& options,
     to.understood.push_back(classes_told(names, counts));
     doubt_classes(names, counts, table.rows(), to.doubts);
   }
-  doubt_columns(loader, table, to.doubts);
+  doubt_columns(options, loader, table, to.doubts);
 }
 
 std::vector<std::size_t> WordNumbers::sort() {

@@ -541,6 +541,16 @@ TEST_CASE("the line to paste has what would be warned of later, too", "[runtime]
   CHECK_THAT(Table(text).refusal(),
              says("can be read with --set data.csv.categories=[colour] --set "
                   "data.csv.leave_out=[1] --set data.csv.values=true"));
+  // What is set already stays set, and of all that there is nothing is left out.
+  const auto some =
+      Table("i,a,x,y\n0,0,9,1\n1,1,8,0\n2,2,9,1\n3,3,9,0\n4,4,9,0\n5,5,9,0\n6,6,9,0\n7,7,9,0\n",
+            {"leave_out=[a]"})
+          .open();
+  REQUIRE(some);
+  CHECK_THAT((*some)->preparation()->doubts.at(0), says("--set data.csv.leave_out=[a,i]"));
+  const auto all = Table("i,y\n0,1\n1,0\n2,1\n3,0\n4,0\n5,0\n6,0\n7,0\n").open();
+  REQUIRE(all);
+  CHECK((*all)->preparation()->doubts.empty());
   const auto data = Table(text, {"categories=[colour]", "leave_out=[1]", "values=true"}).open();
   REQUIRE(data);
   CHECK((*data)->preparation()->doubts.empty());
