@@ -17,11 +17,11 @@ ActivationKind activation_named(std::string_view name);
 /// True where the derivative is taken from y = f(x), so that x need not be kept.
 bool derivative_from_output(ActivationKind kind);
 
-/// y = f(x). Shapes equal; y may be x.
+/// y = f(x). Shapes and types equal, float32 or the stream's operand_type(); y may be x.
 void activation_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y);
 
-/// dx = dy * f'. `saved` is y where derivative_from_output(kind), else x. Shapes equal; dx may be
-/// dy.
+/// dx = dy * f'. `saved` is y where derivative_from_output(kind), else x, of either type. Shapes
+/// equal, dx of dy's type; dx may be dy.
 void activation_backward(
     Stream& stream, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx);
 

@@ -16,8 +16,7 @@ struct ConvolutionGeometry {
   }
 };
 
-/// Of one call. x, and y where there is neither bias nor activation, are float32 or of the stream's operand_type(), the
-/// others float32.
+/// Of one call. x and y are float32 or of the stream's operand_type(), the others float32.
 struct ConvolutionArguments {
   const ConvolutionGeometry& geometry;
   const Tensor& x;            // (B, H, W, C)
@@ -32,7 +31,7 @@ struct ConvolutionArguments {
 /// float32. In bf16 on a GPU y, dx and dw, too, pass through bfloat16.
 void convolution_forward(Stream& stream, const ConvolutionArguments& arguments);
 
-/// dx = the gradient by x, given dy by conv(x, w) + bias (before the activation), float32 or of
+/// dx = the gradient by x, given dy by conv(x, w) + bias (before the activation), each float32 or of
 /// the stream's operand_type(). Shapes as above.
 void convolution_input_gradient(Stream& stream,
                                 const ConvolutionGeometry& geometry,
@@ -50,7 +49,7 @@ void convolution_weight_gradient(Stream& stream,
 
 /// y = the maximum of each kernel x kernel window, `winner` its place in the window (row-major, the
 /// first of equals). Shapes: x (B, H, W, C), y and winner (int32) (B, H', W', C). Padding counts as
-/// minus infinity.
+/// minus infinity. In all poolings the images are of one type, float32 or the stream's operand_type().
 void max_pool_forward(Stream& stream,
                       const ConvolutionGeometry& geometry,
                       const Tensor& x,

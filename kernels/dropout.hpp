@@ -10,8 +10,8 @@ namespace troupe {
 /// y[i] = x[i] / (1 - rate) where element i is kept, else 0. It is kept where the upper 32 bits of
 /// random.bits(first + i) are at least rate 2^32; x[i] is multiplied by 1 / (1 - rate) rounded to
 /// float, so that backends agree in every bit. Its own backward with the same random, first and
-/// rate. Shapes: x, y any, as many elements; y may be x. rate in [0, 1). float32. Srivastava et al.
-/// 2014, in the inverted form.
+/// rate. Shapes: x, y any, as many elements; y may be x. rate in [0, 1). Both float32 or of
+/// the stream's operand_type(). Srivastava et al. 2014, in the inverted form.
 void dropout(Stream& stream,
              const RandomStream& random,
              std::uint64_t first,

@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// y = act(a + b). Shapes: any, as many elements; y may be a or b. Activation: none or relu.
-/// float32.
+/// y = act(a + b). Shapes: any, as many elements; y may be a or b. Activation: none or relu. Each
+/// float32 or of the stream's operand_type().
 void add(
     Stream& stream, const Tensor& a, const Tensor& b, ActivationKind activation, const Tensor& y);
 

@@ -13,7 +13,7 @@ namespace troupe {
 /// target) / R, where target = (1 - smoothing) onehot(label) + smoothing / C (label smoothing,
 /// Szegedy et al. 2016, as in PyTorch; 0: -log softmax(logits)[label]).
 /// Shapes: logits, dlogits (R, C), labels int32 (R) in [0, C). dlogits may be logits; empty: not
-/// wanted. smoothing in [0, 1). Right: the first largest logit is the label's.
+/// wanted; of logits' type, float32 or the stream's operand_type(). smoothing in [0, 1). Right: the first largest logit is the label's.
 void softmax_cross_entropy(Stream& stream,
                            const Tensor& logits,
                            const Tensor& labels,

@@ -2,7 +2,8 @@
 // with the biased variance. What they differ in is over which elements mean and variance are taken.
 //
 // Images (B, H, W, C) are passed as (B H W, C) or (B, H W, C). inverse_deviation is 1 /
-// sqrt(variance + epsilon). All float32 unless said; sums are in double or in float blocks that are added in
+// sqrt(variance + epsilon). x and dx, y, dy are each float32 or of the stream's
+// operand_type(), the others float32; sums are in double or in float blocks that are added in
 // double, in a fixed order, so that neither many rows nor a mean far from zero costs precision.
 // A NaN spreads over all that its mean is taken of.
 #pragma once
@@ -14,7 +15,7 @@ namespace troupe {
 
 // Arguments are named, in structs of references: for one call.
 
-/// What all forwards take. y may be x where no backward follows and x is float32.
+/// What all forwards take. y may be x where no backward follows and their types agree.
 struct NormalizationForward {
   const Tensor& x;
   const Tensor& gamma;  // (C)
@@ -38,22 +39,22 @@ struct NormalizationBackward {
   const Tensor& dbeta;   // (C)
 };
 
-/// y = act(normalized x), mean and variance of each column over the rows of this batch. Shapes: x
-/// (float32 or of the stream's operand_type()), y (R, C), R >= 1; mean, inverse_deviation (C).
+/// y = act(normalized x), mean and variance of each column over the rows of this batch. Shapes: x, y
+/// (R, C), R >= 1; mean, inverse_deviation (C).
 /// Activation: none or relu. Ioffe & Szegedy 2015, algorithm 1.
 void batch_norm_forward(Stream& stream,
                         ActivationKind activation,
                         const NormalizationForward& arguments);
 
 struct BatchNormInference {
-  const Tensor& x;  // (R, C), float32 or of the stream's operand_type(); R may be 0
+  const Tensor& x;  // (R, C); R may be 0
   const Tensor& gamma;
   const Tensor& beta;
   const Tensor& running_mean;      // (C)
   const Tensor& running_variance;  // (C)
   float epsilon;
   ActivationKind activation;
-  const Tensor& y;  // (R, C), written; may be x where x is float32
+  const Tensor& y;  // (R, C), written; may be x where their types agree
 };
 
 /// The same with given statistics instead of the batch's.

@@ -104,7 +104,7 @@ void attention() {
                   rates.gain);
     answer += text.data();
   }
-  std::printf("%stiles of 64 are not written\n", answer.c_str());
+  std::printf("%stiles of 64 are not written in fp32\n", answer.c_str());
 }
 
 }  // namespace troupe::decisions
