@@ -3,8 +3,8 @@
 // one has neither tanh nor selu, and its relu may hide a NaN.
 //
 // In bf16 all three tensors of a call are bfloat16: cuDNN has nothing else, although it adds up in float32. What it
-// writes goes to float32 in the pass that follows (bias and activation) or in one more (the gradients). A shape for
-// which it has no such algorithm runs as in tf32, which rounds less.
+// writes goes to float32 in one more pass where that is wanted, as of weights' gradients. A shape for which it has no such
+// algorithm runs as in tf32, which rounds less.
 #include "kernels/convolution.hpp"
 
 #include "kernels/convert.hpp"

@@ -30,7 +30,8 @@ constexpr int kColumns = kWarp;
 constexpr int kRows = 8;
 constexpr std::int64_t kChunkRows = 64;  // at least
 // As many as an H200's 132 multiprocessors hold at once, six to eight each by the registers: with
-// four loads a thread, as few blocks as 256 would have too few bytes under way for its memory.
+// four loads a thread, as few blocks as 256 would have too few bytes under way for its memory. With two columns a thread there
+// are half as many, with twice the bytes of each load.
 constexpr std::int64_t kBlocksWanted = 1024;
 constexpr std::int64_t kChunksOfAThread = 16;
 

@@ -150,7 +150,7 @@ Pooling<I> pooling_of(const ConvolutionGeometry& g, const Shape& x, const Shape&
 template <class F>
 void with_types(const Tensor& x, const Tensor& y, F f) {
   with_type_of(x, [&]<class T>() {
-    // Room for the grid's last step, too.
+    // Windows reach beyond the image, and places are counted there, too.
     if (std::max(x.elements(), y.elements()) < (std::int64_t{1} << 30)) {
       f.template operator()<T, std::int32_t>();
     } else {

@@ -193,13 +193,13 @@ peers() {
 }
 
 step 1 machine 20 machine
-step 1 parity_test 60 tests kernels_tests parity_test
+step 1 parity_test 50 tests kernels_tests parity_test
 for file in precision_test passes_bf16_test cuda_views_test cuda_stream_test cuda_coding_test group_mean_test; do
   step 1 kernels_$file 20 tests kernels_tests $file
 done
 step 1 device_link_gpu_test 15 tests runtime_tests device_link_gpu_test
 step 1 precision_test 25 tests runtime_tests precision_test
-step 1 gpu_test 50 tests system_tests gpu_test
+step 1 gpu_test 40 tests system_tests gpu_test
 for tool in memcheck racecheck synccheck; do
   step 2 $tool 30 sanitizer $tool "layer and group normalization agree,reductions agree,attention agrees"
 done

@@ -258,6 +258,35 @@ TEST_CASE("a product writes bfloat16, with what follows it", "[gpu]") {
   }
 }
 
+TEST_CASE("products into bfloat16 agree however their operands are stored", "[gpu]") {
+  if (const std::string why = missing(); !why.empty()) {
+    return skip(why);
+  }
+  Streams s;
+  const auto transpose_a = GENERATE(false, true);
+  const auto transpose_b = GENERATE(false, true);
+  // Extents that are padded, and such that are not.
+  for (const auto& [rows, columns, inner] :
+       {std::array{70, 75, 81}, {72, 80, 96}, {66, 72, 97}, {81, 97, 72}}) {
+    INFO(rows << " x " << columns << " x " << inner << " transposed " << transpose_a
+              << transpose_b);
+    const Twin a =
+        s.normal(1, transpose_a ? Shape{inner, rows} : Shape{rows, inner}, DType::bfloat16);
+    const Twin b =
+        s.normal(2, transpose_b ? Shape{columns, inner} : Shape{inner, columns}, DType::bfloat16);
+    MatmulOptions options{.transpose_a = transpose_a, .transpose_b = transpose_b};
+    const Twin c = s.empty({rows, columns}, DType::bfloat16);
+    matmul(s.cpu, a.cpu, b.cpu, c.cpu, options);
+    matmul(s.gpu, a.gpu, b.gpu, c.gpu, options);
+    check_rounded("c", c, {1e-4, 1e-5});
+    options.accumulate = true;
+    const Twin sum = s.normal(3, {rows, columns}, DType::bfloat16);
+    matmul(s.cpu, a.cpu, b.cpu, sum.cpu, options);
+    matmul(s.gpu, a.gpu, b.gpu, sum.gpu, options);
+    check_rounded("c + a b", sum, {1e-4, 1e-5});
+  }
+}
+
 TEST_CASE("a convolution writes bfloat16, with what follows it", "[gpu]") {
   if (const std::string why = missing(); !why.empty()) {
     return skip(why);
