@@ -115,8 +115,9 @@ int Interrupts::count() {
   return counted.load();
 }
 
-void Interrupts::ask() {
-  ++counted;
+bool Interrupts::ask() {
+  int none = 0;
+  return counted.compare_exchange_strong(none, 1);
 }
 
 }  // namespace troupe

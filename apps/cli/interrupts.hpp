@@ -22,8 +22,8 @@ class Interrupts {
 
   /// Since the last one was made.
   static int count();
-  /// Counts one as Ctrl-C does. From any thread.
-  static void ask();
+  /// Counts one as Ctrl-C does, where there is none yet; false where there is. From any thread.
+  static bool ask();
 
  private:
   void wait();

@@ -327,11 +327,15 @@ std::string warnings(const Blueprint& b) {
   const Preparation* const prepared = b.data ? b.data->preparation() : nullptr;
   std::vector<std::string> doubts = prepared ? prepared->doubts : std::vector<std::string>();
   doubts.push_back(one_row_doubt(b));
-  if (b.link && b.batches > 0 && b.link->push_every > b.batches) {
+  const std::int64_t replicas = std::max<std::int64_t>(1, b.experiment.replicas().count());
+  const std::int64_t mini_batches =  // of a replica
+      b.updates * std::max<std::int64_t>(1, b.batches_per_update / replicas);
+  if (b.link && mini_batches > 0 && b.link->push_every > mini_batches) {
     doubts.push_back(concat("the replicas exchange what they have learnt after ",
                             b.link->push_every,
                             " mini-batches, and the run has ",
-                            b.batches,
+                            mini_batches,
+                            b.link->last > 0 ? ", so only at its end" : ", so never",
                             ": a shorter period of replicas.exchange, or a longer run"));
   }
   std::string text;

@@ -76,13 +76,14 @@ nb::tuple command(const std::vector<std::string>& words,
   Said said(tell);
   std::ostream err(&said);
   Console console{out, err, terminal};
+  bool ended = false;  // by on_metric, and not by Ctrl-C before
   if (!line.is_none()) {
-    console.line = [watcher = hold(line), asked = false](std::string_view text) mutable {
+    console.line = [watcher = hold(line), asked = false, &ended](std::string_view text) mutable {
       const bool on = with_python("on_metric", [&] {
         return nb::cast<bool>(watcher->get()(nb::str(text.data(), text.size())));
       });
       if (!on && !std::exchange(asked, true)) {
-        Interrupts::ask();
+        ended = Interrupts::ask();
       }
     };
   }
@@ -94,7 +95,7 @@ nb::tuple command(const std::vector<std::string>& words,
     err.flush();
   }
   bury();
-  return nb::make_tuple(code, out.str(), said.text(), exception_of(said.text() + out.str()));
+  return nb::make_tuple(code, out.str(), said.text(), exception_of(said.text() + out.str()), ended);
 }
 
 nb::list conformance(std::string name,

@@ -98,7 +98,7 @@ std::vector<CommandOption> player_options(PlayerArguments& arguments) {
        .refuse_empty = kEmptyFolder},
       {.names = "--program",
        .value = &arguments.program,
-       .doc = "what is started as the other processes of this machine (default: this program)",
+       .doc = "what is started as the others here (default: this program)",
        .type = "FILE",
        .refuse_empty = "the name of the program is empty"}};
 }

@@ -74,6 +74,11 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
       }
     }
   }
+  if (e.data().has_arrays() &&
+      !arguments.data.empty()) {  // all samples are of the file, and no array of it is apart
+    e.mutable_data()->mutable_arrays()->clear_test_x();
+    e.mutable_data()->mutable_arrays()->clear_test_y();
+  }
   if (auto resolved = resolve(e); !resolved) {
     return resolved.error();
   }
@@ -91,6 +96,11 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
   auto data = open_dataset(e.data(), e.seed(), &**prepared);
   if (!data) {
     return data.error();
+  }
+  if (verb != "predict" && (*data)->preparation() && (*data)->preparation()->without_target) {
+    return Error{
+        ErrorKind::usage,
+        verb + ": these rows have no target to be compared with; `troupe predict` needs none"};
   }
   e.mutable_data()->set_batch_size(std::min(batch, (*data)->size(Split::train)));
   return make_blueprint(e, *std::move(data));

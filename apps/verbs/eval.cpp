@@ -49,11 +49,6 @@ Result<Blueprint> open(const std::string& verb, const EvalArguments& arguments) 
   if (blueprint && blueprint->network.loss == Loss::sum) {
     return Error{ErrorKind::usage, verb + ": this network has no data to be right or wrong about"};
   }
-  if (blueprint && verb == "eval" && is_without_target(*blueprint->data)) {
-    return Error{
-        ErrorKind::usage,
-        "eval: these rows have no target to be compared with; `troupe predict` needs none"};
-  }
   return blueprint;
 }
 

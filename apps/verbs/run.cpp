@@ -352,7 +352,7 @@ Command declare(bool virtual_clock) {
           arguments->experiment,
           {{.names = "--out",
             .value = &arguments->out,
-            .doc = "folder for the run's files (default: runs/NAME-N, the next one); made here, "
+            .doc = "folder for the run's files (default: runs/NAME-N); made here, "
                    "or empty; none: keep nothing",
             .type = "DIR",
             .refuse_empty = kEmptyFolder},

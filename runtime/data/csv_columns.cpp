@@ -132,6 +132,26 @@ Result<void> set_use(CsvColumns& columns,
   return {};
 }
 
+/// What `asked` is called in a file without the target, where a number counts the columns with it. "0", which no
+/// column is, where that cannot be told.
+std::string without(const std::string& target,
+                    const CsvColumns& columns,
+                    const std::string& asked) {
+  const auto number = [](const std::string& text) -> std::int64_t {
+    const bool digits = !text.empty() && text.size() < 10 &&
+                        text.find_first_not_of("0123456789") == std::string::npos;
+    return digits ? std::stoll(text) : 0;
+  };
+  const bool named =
+      std::find(columns.names.begin(), columns.names.end(), asked) != columns.names.end();
+  const std::int64_t place = number(asked);
+  if (named || place == 0 || target.empty()) {
+    return asked;
+  }
+  const std::int64_t of_target = number(target);
+  return of_target == 0 ? "0" : std::to_string(place > of_target ? place - 1 : place);
+}
+
 Result<bool> has_header(const proto::Csv& options,
                         const Fields& first,
                         const Fields& second,
@@ -327,15 +347,17 @@ Result<CsvColumns> csv_columns(const proto::Csv& options,
   } else if (auto set = set_use(columns, "target", options.target(), ColumnUse::target); !set) {
     return set.error();
   }
-  for (const std::string& asked : options.leave_out()) {
+  for (const std::string& counted : options.leave_out()) {
+    const auto asked = without_target ? without(options.target(), columns, counted) : counted;
     if (auto set = set_use(columns, "leave_out", asked, ColumnUse::left_out); !set) {
       return set.error();
     }
   }
-  for (const std::string& asked : options.categories()) {
-    if (asked == "auto") {
+  for (const std::string& counted : options.categories()) {
+    if (counted == "auto") {
       continue;
     }
+    const auto asked = without_target ? without(options.target(), columns, counted) : counted;
     if (auto set = set_use(columns, "categories", asked, ColumnUse::words); !set) {
       return set.error();
     }

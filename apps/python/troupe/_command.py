@@ -118,12 +118,13 @@ def command(*words: str, progress: Progress | None = None, on_metric: Any = None
     folder = os.getcwd()
     with _alone:
         try:
-            code, out, said, cause = _troupe.command(["troupe", *words], progress, progress.rewrites, watcher)
+            code, out, said, cause, ended = _troupe.command(
+                ["troupe", *words], progress, progress.rewrites, watcher)
         finally:
             os.chdir(folder)  # a run that goes on does so in the folder that it was begun in
     if watcher and watcher.raised is not None:
         raise watcher.raised
-    if code != 0 and not (code == 130 and watcher and watcher.ends):
+    if code != 0 and not (code == 130 and ended):
         error = _KINDS[code](sentence_of(out if code == 1 else said + out))
         if trained is not None and code != 2:
             error.trained = trained()

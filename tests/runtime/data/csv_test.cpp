@@ -519,6 +519,17 @@ TEST_CASE("rows to be predicted need no target", "[runtime][data]") {
   const auto rows = Table("1,10\n2,10\n", {"header=absent"}).open(1, (*plain)->preparation());
   REQUIRE(rows);
   CHECK((*rows)->preparation()->without_target);
+  // Numbers of columns count the target, and what it was trained without stays out where the target is gone.
+  const std::vector<std::string> first{"header=absent", "target=1", "leave_out=[2]"};
+  const auto target_first = Table("0,5,1,10\n1,6,2,20\n0,7,3,10\n1,8,6,20\n", first).open();
+  REQUIRE(target_first);
+  const Preparation* const of_two = (*target_first)->preparation();
+  const auto whole = Table("0,9,1,10\n1,9,2,10\n", first).open(1, of_two);
+  const auto alone = Table("9,1,10\n9,2,10\n", first).open(1, of_two);
+  REQUIRE((whole && alone));
+  CHECK((*alone)->preparation()->without_target);
+  CHECK(gather(**alone, Split::train, range(0, 1)).x ==
+        gather(**whole, Split::train, range(0, 1)).x);
 }
 
 TEST_CASE("what no table means is refused", "[runtime][data]") {
