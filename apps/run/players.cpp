@@ -111,6 +111,9 @@ Result<Players> players_of(const PlayerArguments& arguments) {
   if (players.back && players.processes == 1 && arguments.hosts.empty() && arguments.join.empty()) {
     return Error{ErrorKind::usage, "--back goes with --processes N, --hosts FILE or --join env"};
   }
+  if (players.processes == 1 && players.program != Players{}.program) {
+    return Error{ErrorKind::usage, "--program goes with --processes N"};
+  }
   players.restarts = static_cast<int>(arguments.restarts);
   players.restart_wait = std::chrono::seconds(arguments.restart_wait);
   if (players.restarts > 0 && players.processes == 1 && arguments.hosts.empty() &&

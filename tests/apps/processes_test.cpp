@@ -427,6 +427,7 @@ TEST_CASE("what cannot be played in several processes is refused, in a sentence"
       {{"--processes", "4"}, "name at most 3"},
       {{"--processes", "0"}, "--processes"},
       {{"--back", "2"}, "--back goes with --processes N"},
+      {{"--program", "FILE"}, "--program goes with --processes N"},
       {{"--processes", "3", "--back", "2"},
        "--back: a replica cannot come back where there is one"},
       {{"--set", "replicas.count=2", "--processes", "6", "--back", "2"},
