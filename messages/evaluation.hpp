@@ -26,7 +26,7 @@ struct MarkBatch {
   std::int64_t index = 0;  // of the batch within the Mark
   std::int32_t chunk = 0;  // that is to work on it
   Bundle bundle;
-  Tensor labels;
+  Tensor labels;     // of several parts that send pieces, of one
   bool own = false;  // as MarkDue::own
 
   static constexpr auto kFacts = said_by<SourceRole, StageRole>(
@@ -39,9 +39,10 @@ struct MarkBatch {
 struct MarkResult {
   std::int64_t step = 0;
   std::int64_t index = 0;
-  Tensor result;  // as LossRecord::result
+  Tensor result;          // as LossRecord::result
+  std::int64_t part = 0;  // of the head that has made it: of those samples that it has
 
-  static constexpr auto kFacts = said_by<StageRole>(is::count, is::count, is::losses);
+  static constexpr auto kFacts = said_by<StageRole>(is::count, is::count, is::losses, is::count);
 
   Stamp identity() const { return {.batch = step}; }
 };

@@ -179,13 +179,7 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
       mark(fx);
       return;
     }
-    fx.send(c_.first,
-            MarkBatch{.step = mark_->due.step,
-                      .index = mark_->next,
-                      .chunk = 0,
-                      .bundle = {{"x", std::move(m.made.x)}},
-                      .labels = std::move(m.made.target),
-                      .own = mark_->due.own});
+    send_mark_batch(std::move(m.made), fx);
     ++mark_->next;
     mark(fx);
     return;
@@ -197,14 +191,18 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
     fx.send(c_.labelled[c],
             Labels{{c_.replica, static_cast<std::int32_t>(c), batch, part}, m.made.target});
   }
-  if (!c_.buffered) {
-    fx.send(c_.head, Labels{{c_.replica, c_.head_chunk, batch, part}, std::move(m.made.target)});
+  for (std::size_t t = 0; t < c_.heads.size() && !c_.buffered; ++t) {
+    const std::int32_t head = c_.head_chunk + static_cast<std::int32_t>(t);
+    fx.send(c_.heads[t], Labels{{c_.replica, head, batch, part}, m.made.target});
   }
   for (std::size_t i = 0; i < c_.input_predictors.size(); ++i) {
     const Stamp behind{c_.replica, static_cast<std::int32_t>(i) + 1, batch, part};
     fx.send_beside(c_.input_predictors[i], Activation{behind, {{"x", m.made.x}}});
   }
-  fx.send(c_.first, Activation{stamp, {{"x", std::move(m.made.x)}}});
+  for (Stamp to = stamp; const auto& first : c_.first) {
+    fx.send(first, Activation{to, {{"x", m.made.x}}});
+    ++to.chunk;
+  }
   gathering_ = false;
   ++next_;
   if (next_ % c_.micro_batches == 0 && !c_.served) {
@@ -245,12 +243,29 @@ void Source::due(DueMark mark) {
   }
 }
 
+/// A sample for each part at least.
 std::int64_t Source::mark_batch() const {
-  return std::clamp<std::int64_t>(kMarkLabels / c_.data->labels_per_sample(), 1, kMarkBatch);
+  return std::clamp<std::int64_t>(kMarkLabels / c_.data->labels_per_sample(), parts(), kMarkBatch);
 }
 
+/// The last one has the rest, where it need not have a sample for each part.
 std::int64_t Source::mark_batches() const {
-  return (c_.data->size(Split::test) + mark_batch() - 1) / mark_batch();
+  const std::int64_t samples = c_.data->size(Split::test);
+  return parts() > 1 ? std::max<std::int64_t>(1, samples / mark_batch())
+                     : (samples + mark_batch() - 1) / mark_batch();
+}
+
+void Source::send_mark_batch(GatheredBatch made, Effects& fx) const {
+  std::int32_t chunk = 0;
+  for (const auto& first : c_.first) {
+    fx.send(first,
+            MarkBatch{.step = mark_->due.step,
+                      .index = mark_->next,
+                      .chunk = chunk++,
+                      .bundle = {{"x", made.x}},
+                      .labels = made.target,
+                      .own = mark_->due.own});
+  }
 }
 
 void Source::mark(Effects& fx) {
@@ -259,11 +274,12 @@ void Source::mark(Effects& fx) {
     due_.pop_front();
   }
   if (!mark_ || mark_gathering_ || mark_->next == mark_batches() ||
-      mark_->next - static_cast<std::int64_t>(mark_->results.size()) >= kMarksInFlight) {
+      mark_->next - std::ssize(mark_->results) / parts() >= kMarksInFlight) {
     return;
   }
   const std::int64_t first = mark_->next * mark_batch();
-  const std::int64_t last = std::min(first + mark_batch(), c_.data->size(Split::test));
+  const std::int64_t last =
+      mark_->next + 1 == mark_batches() ? c_.data->size(Split::test) : first + mark_batch();
   mark_gathering_ = true;
   run(fx,
       {.lane = Lane::mark, .stamp = {.batch = mark_->due.step}},
@@ -275,11 +291,11 @@ void Source::mark(Effects& fx) {
 }
 
 void Source::handle(MarkResult m, double now, Effects& fx) {
-  TROUPE_BELIEVE(mark_ && m.step == mark_->due.step && m.index < mark_batches(),
+  TROUPE_BELIEVE(mark_ && m.step == mark_->due.step && m.index < mark_batches() && m.part < parts(),
                  "a result of a Mark that is not open: step ",
                  m.step);
-  mark_->results[m.index] = std::move(m.result);
-  if (static_cast<std::int64_t>(mark_->results.size()) == mark_batches()) {
+  mark_->results[{m.index, m.part}] = std::move(m.result);
+  if (std::ssize(mark_->results) == mark_batches() * parts()) {
     conclude_mark(fx);
   }
   mark(fx);
@@ -289,7 +305,7 @@ void Source::handle(MarkResult m, double now, Effects& fx) {
 void Source::conclude_mark(Effects& fx) {
   double loss = 0;
   double right = 0;
-  for (const auto& [index, result] :
+  for (const auto& [batch, result] :
        mark_->results) {  // in the order of the batches, whatever order they came in
     const std::vector<double> values = to_host(result);
     loss += values[0];

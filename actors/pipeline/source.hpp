@@ -57,8 +57,9 @@ class Source final : public Actor<Source, SourceRole> {
     EvaluationPlan evaluation;             // on its own account, in between
     std::int64_t delay_max = 0;  // mini-batches that must be admitted beyond a step for it to come
     bool evaluate = false;       // at the end
-    Ref<StageRole> first;
-    Ref<StageRole> head;
+    /// By part of the first section, and of the last one, which has chunks from `head_chunk` on.
+    std::vector<Ref<StageRole>> first;
+    std::vector<Ref<StageRole>> heads;
     std::int32_t head_chunk = 0;
     std::int32_t credit_chunk = 0;  // whose stage gives credit
     /// By chunk but the first: predictors of inputs, which get the data, too. Then every chunk gives
@@ -103,8 +104,8 @@ class Source final : public Actor<Source, SourceRole> {
 
   struct Mark {
     DueMark due;
-    std::int64_t next = 0;                     // batch to gather
-    std::map<std::int64_t, Tensor> results{};  // by batch
+    std::int64_t next = 0;                                              // batch to gather
+    std::map<std::pair<std::int64_t, std::int64_t>, Tensor> results{};  // by batch and part
   };
 
   void admit(double now, Effects& fx);
@@ -114,6 +115,10 @@ class Source final : public Actor<Source, SourceRole> {
   void end_where_stages_stand(Effects& fx);
   void due(DueMark mark);
   void mark(Effects& fx);
+  void send_mark_batch(GatheredBatch made, Effects& fx) const;
+
+  std::int64_t parts() const { return std::ssize(c_.heads); }
+
   void gather_samples(std::int64_t batch, std::int32_t part, Effects& fx);
   std::int64_t taken() const;
   void conclude_mark(Effects& fx);

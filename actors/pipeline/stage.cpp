@@ -150,12 +150,20 @@ void Stage::evaluate(double now, Effects& fx) {
 
 void Stage::finish_evaluation_batch(ForwardPass&& made, double now, Effects& fx) {
   MarkBatch batch = evaluations_.finish();
-  if (work_.is_head(batch.chunk)) {
-    fx.send(c_.company.source, MarkResult{batch.step, batch.index, std::move(made.result)});
+  const std::int32_t chunk = batch.chunk;
+  const std::int64_t part = c_.chunks[static_cast<std::size_t>(chunk)]->part().rank;
+  if (work_.is_head(chunk)) {
+    fx.send(c_.company.source, MarkResult{batch.step, batch.index, std::move(made.result), part});
   } else {
-    batch.bundle = std::move(made.y);
-    ++batch.chunk;
-    fx.send(work_.stage_of(batch.chunk), std::move(batch));
+    for (auto& [to, bundle] : work_.to_behind(chunk, std::move(made.y))) {
+      MarkBatch next = batch;
+      next.chunk = to;
+      next.bundle = std::move(bundle);
+      if (to % c_.schedule->width != part) {
+        next.labels = {};  // the other parts have them, too
+      }
+      fx.send(work_.stage_of(to), std::move(next));
+    }
   }
   wait_.resume(now);
   evaluate(now, fx);

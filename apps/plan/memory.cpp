@@ -94,8 +94,7 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   m.gradient = bytes;
   const auto rows = static_cast<double>(largest_micro_batch(b));
   const double saved = rows * static_cast<double>(c.saved_bytes());
-  const double input = rows * static_cast<double>(chunk == 0 ? 4 * b.network.input.elements()
-                                                             : b.chunks[at - 1]->output_bytes());
+  const double input = rows * static_cast<double>(c.input_bytes());
   m.stashes = stashes_of(*b.schedule, chunk);
   switch (b.experiment.pipeline().activations()) {
     case proto::Pipeline::fifo:

@@ -100,7 +100,11 @@ std::string stages_table(const Blueprint& b) {
   for (const auto& chunk : b.chunks) {
     const auto at = static_cast<std::size_t>(chunk->index());
     const std::int32_t stage = b.schedule->stage_of(chunk->index());
-    const bool sends = !chunk->last() && b.schedule->stage_of(chunk->index() + 1) != stage;
+    const bool sends =
+        !chunk->last() &&
+        ((b.grid && chunk->outputs() > 1) ||
+         b.schedule->stage_of(b.schedule->behind(
+             chunk->index(), static_cast<std::int32_t>(chunk->part().rank))) != stage);
     rows.push_back({concat("stage-", stage),
                     std::to_string(chunk->index()),
                     layers_of(*chunk),

@@ -48,11 +48,11 @@ double server_bytes(const Blueprint& b, std::int32_t chunk) {
 /// What a chunk keeps of its inputs is what the chunk before it keeps of its outputs, for as long and longer: in one
 /// process it is one tensor.
 double shared_inputs(const Blueprint& b, std::int32_t chunk, std::int64_t stashes) {
-  if (chunk == 0 || b.experiment.pipeline().activations() != proto::Pipeline::fifo) {
+  if (b.schedule->is_first(chunk) || b.experiment.pipeline().activations() != proto::Pipeline::fifo) {
     return 0;
   }
-  const auto& before = *b.chunks[static_cast<std::size_t>(chunk) - 1];
-  return static_cast<double>(stashes * largest_micro_batch(b) * before.output_bytes());
+  const Chunk& of = *b.chunks[static_cast<std::size_t>(chunk)];
+  return static_cast<double>(stashes * largest_micro_batch(b) * of.input_bytes());
 }
 
 /// Of data that is made when a sample is first asked for.

@@ -12,14 +12,25 @@
 namespace troupe {
 namespace {
 
-using Names = std::vector<std::string>;
+using Specs = std::vector<ParameterSpec>;
 
-/// An optimizer and the names of its parameters, in the order of its layout.
+/// An optimizer and its parameters, in the order of its layout.
 struct OptimizerPart {
   OptimizerStep* step = nullptr;
   Device device;
-  Names names{};
+  Specs specs{};
 };
+
+/// Those of a chunk that stand in `slice`, or all.
+Specs specs_of(const Blueprint& b, std::int32_t c, std::optional<std::size_t> slice = {}) {
+  Specs specs;
+  for (const auto& entry : b.chunks[static_cast<std::size_t>(c)]->layout().entries) {
+    if (!slice || entry.slice == *slice) {
+      specs.push_back(entry.spec);
+    }
+  }
+  return specs;
+}
 
 template <class Played>
 Played* played(const Cast& cast, ActorId id) {
@@ -44,10 +55,7 @@ std::vector<OptimizerPart> parts_of_servers(const Blueprint& b,
   std::vector<OptimizerPart> parts;
   for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
     for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
-      Names names;
-      for (const RuleContext::Part& parameter : rule_context(b, c, s).parts) {
-        names.push_back(parameter.name);
-      }
+      const Specs specs = specs_of(b, c, s);
       std::vector<OptimizerPart> copies;
       for (const ActorId id : optimizers_of(who, c, s)) {
         const auto* const machine = played<ServerOptimizer>(cast, id);
@@ -55,7 +63,7 @@ std::vector<OptimizerPart> parts_of_servers(const Blueprint& b,
         if (!step || !step->optimizer()) {
           return {};
         }
-        copies.push_back({step->optimizer(), cast.members[id].device, names});
+        copies.push_back({step->optimizer(), cast.members[id].device, specs});
       }
       if (!all_copies) {
         copies = {*std::max_element(copies.begin(), copies.end(), [](const auto& x, const auto& y) {
@@ -81,11 +89,7 @@ std::vector<OptimizerPart> parts_of_replica(const Blueprint& b,
     if (!machine || !machine->arithmetic()) {
       return {};
     }
-    OptimizerPart& part =
-        parts.emplace_back(OptimizerPart{machine->arithmetic(), cast.members[id].device});
-    for (const ParameterLayout::Entry& entry : b.chunks[at]->layout().entries) {
-      part.names.push_back(entry.spec.name);
-    }
+    parts.push_back({machine->arithmetic(), cast.members[id].device, specs_of(b, c)});
   }
   return parts;
 }
@@ -99,23 +103,49 @@ std::int32_t replica_count(const Blueprint& b) {
   return static_cast<std::int32_t>(b.experiment.replicas().count());
 }
 
+/// Puts the part's values into those of the whole parameter, `to`.
+void put(const ParameterSpec& spec, ParameterValues values, ParameterValues& to) {
+  if (!spec.piece || values.empty()) {
+    to = std::move(values);
+  } else {
+    to.resize(static_cast<std::size_t>(spec.piece->of.shape.elements()));
+    put_piece(spec, values, to);
+  }
+}
+
+/// What the part of a parameter has of the whole one's.
+ParameterValues own(const ParameterSpec& spec, const ParameterValues& whole) {
+  return spec.piece && !whole.empty() ? piece_values(spec, whole) : whole;
+}
+
 void add_kept(OptimizerState& state, const OptimizerPart& part) {
   OptimizerStep::Kept kept = part.step->kept();
   state.updates = std::max(state.updates, kept.updates);
   state.carried = kept.carried;
-  for (std::size_t i = 0; i < part.names.size(); ++i) {
-    state.parameters[part.names[i]] = {std::move(kept.moments[i]),
-                                       std::move(kept.displacements[i])};
+  for (std::size_t i = 0; i < part.specs.size(); ++i) {
+    const ParameterSpec& spec = part.specs[i];
+    OptimizerState::Parameter& to = state.parameters[spec.whole_name()];
+    to.moments.resize(kept.moments[i].size());
+    for (std::size_t m = 0; m < to.moments.size(); ++m) {
+      to.moments[m].first = kept.moments[i][m].first;
+      put(spec, std::move(kept.moments[i][m].second), to.moments[m].second);
+    }
+    put(spec, std::move(kept.displacements[i]), to.displacement);
   }
 }
 
 bool begin_part(const OptimizerPart& part, const OptimizerState& state) {
   OptimizerStep::Kept kept{.updates = state.updates, .carried = state.carried};
-  for (const std::string& name : part.names) {
-    const auto found = state.parameters.find(name);
-    const bool there = found != state.parameters.end();
-    kept.moments.push_back(there ? found->second.moments : decltype(kept.moments)::value_type{});
-    kept.displacements.push_back(there ? found->second.displacement : ParameterValues{});
+  for (const ParameterSpec& spec : part.specs) {
+    auto& moments = kept.moments.emplace_back();
+    auto& displacement = kept.displacements.emplace_back();
+    if (const auto found = state.parameters.find(spec.whole_name());
+        found != state.parameters.end()) {
+      for (const auto& [name, values] : found->second.moments) {
+        moments.emplace_back(name, own(spec, values));
+      }
+      displacement = own(spec, found->second.displacement);
+    }
   }
   Stream stream(part.device);
   return part.step->begin(stream, kept);

@@ -3,6 +3,7 @@
 #include "apps/plan/profiled_cut.hpp"
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/predictors.hpp"
+#include "apps/topologies/width.hpp"
 #include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "messages/experiment.hpp"
@@ -195,10 +196,14 @@ Error wrong_without_data(Blueprint b, Error otherwise) {
 
 }  // namespace
 
+std::int64_t stage_actors(const proto::Experiment& e) {
+  return e.pipeline().stages() * e.pipeline().width();
+}
+
 std::vector<Device> all_devices(const proto::Experiment& e) {
   const auto& names = e.placement().devices();
   std::vector<Device> devices;
-  for (int k = 0; k < static_cast<int>(e.pipeline().stages() * e.replicas().count()); ++k) {
+  for (int k = 0; k < static_cast<int>(stage_actors(e) * e.replicas().count()); ++k) {
     devices.push_back(*parse_device(names[k % names.size()]));
   }
   return devices;
@@ -208,7 +213,7 @@ std::vector<Device> devices_of_stage(const proto::Experiment& e, std::int32_t st
   const std::vector<Device> all = all_devices(e);
   std::vector<Device> of_replica;
   for (auto at = static_cast<std::size_t>(stage); at < all.size();
-       at += static_cast<std::size_t>(e.pipeline().stages())) {
+       at += static_cast<std::size_t>(stage_actors(e))) {
     of_replica.push_back(all[at]);
   }
   return of_replica;
@@ -271,16 +276,23 @@ Result<void> schedule_blueprint(Blueprint& b) {
   }
   link_replicas(b);
   b.view = make_view(e, *b.schedule);
+  if (auto wide = widen(b); !wide) {
+    return wide;
+  }
   return cut_blueprint(b, {e.pipeline().cut().begin(), e.pipeline().cut().end()});
 }
 
 Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
   const proto::Experiment& e = b.experiment;
-  auto first_layers = cut_network(b.network, b.schedule->chunks, cut);
-  if (!first_layers) {
-    return first_layers.error();
+  if (b.grid) {
+    b.cut = b.grid->first_layers;
+  } else {
+    auto first_layers = cut_network(b.network, b.schedule->chunks, cut);
+    if (!first_layers) {
+      return first_layers.error();
+    }
+    b.cut = *std::move(first_layers);
   }
-  b.cut = *std::move(first_layers);
   b.chunks.clear();
   b.plans.clear();
   std::vector<ChunkFlops> flops;
@@ -291,11 +303,11 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
   const DecoupledScheme* const method = decoupled_of(e);
   const bool tells_influence = method && method->influence;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-    b.chunks.push_back(std::make_shared<const Chunk>(b.network,
+    b.chunks.push_back(std::make_shared<const Chunk>(b.chunk_network(),
                                                      b.cut,
                                                      c,
                                                      slices_wanted(b),
-                                                     sends_back && c > 0,
+                                                     sends_back && !b.schedule->is_first(c),
                                                      fragments_of(b),
                                                      dealing_of(b)));
     auto plan = plan_views(*b.schedule, *b.view, c);

@@ -6,6 +6,7 @@
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/model/width.hpp"
 #include "runtime/schemes/decoupled/decoupled.hpp"
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
@@ -30,7 +31,8 @@ struct Blueprint {
   proto::Experiment experiment;  // resolved
   std::shared_ptr<const Dataset> data;
   Network network;
-  std::vector<std::int64_t> cut;  // first layer of each chunk
+  std::optional<Grid> grid;       // of the network, where its chunks are cut in width
+  std::vector<std::int64_t> cut;  // first layer of each chunk, of chunk_network()
   std::vector<std::shared_ptr<const Chunk>> chunks;
   std::vector<std::shared_ptr<const Chunk>> predictors;  // of error signals, by module; or empty
   std::vector<std::shared_ptr<const Chunk>> input_predictors;  // by module but the first; or empty
@@ -51,8 +53,13 @@ struct Blueprint {
   std::int64_t batches = 0;  // N: updates to be made; 0 where only time or accuracy ends the run
   std::int64_t updates = 0;  // the same with those that `resumed` tells of
   std::int64_t evaluate_every = 0;  // steps; 0: only at the end (or not at all)
+
+  /// What the chunks are made of.
+  const Network& chunk_network() const { return grid ? grid->network : network; }
 };
 
+/// Of a resolved experiment: stages of a replica, each part of one cut in width counted.
+std::int64_t stage_actors(const proto::Experiment& experiment);
 /// Of a resolved experiment: by replica and stage; those of its keys that check_experiment accepts.
 std::vector<Device> all_devices(const proto::Experiment& experiment);
 /// Of one stage, by replica.

@@ -4,7 +4,8 @@
 #include "kernels/stream.hpp"
 
 #include <algorithm>
-#include <span>
+#include <map>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -48,18 +49,38 @@ std::vector<std::int64_t> fragment_turns(const Blueprint& b, std::int32_t chunk)
   return turns;
 }
 
+namespace {
+
+/// Where each parameter and buffer stands in Blueprint::start.
+std::map<std::string, std::size_t> places_in_start(const Blueprint& b) {
+  std::map<std::string, std::size_t> places;
+  for (const WeightSpec& spec : weight_specs(b.network)) {
+    places.emplace(spec.name, places.size());
+  }
+  return places;
+}
+
+/// What the file of start_from has of it; nothing: start_from_skip leaves it out.
+ParameterValues started(const Blueprint& b,
+                        const std::map<std::string, std::size_t>& places,
+                        const ParameterSpec& spec) {
+  const ParameterValues& whole = b.start[places.at(spec.whole_name())];
+  return whole.empty() || !spec.piece ? whole : piece_values(spec, whole);
+}
+
+}  // namespace
+
 std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& b, std::size_t index) {
   const Chunk& chunk = *b.chunks[index];
   if (b.start.empty()) {
     return chunk.initial_slices(stream, b.experiment.seed());
   }
-  std::size_t before = 0;  // parameters of the chunks before
-  for (std::size_t c = 0; c < index; ++c) {
-    before += b.chunks[c]->layout().entries.size();
-  }
+  const auto places = places_in_start(b);
   const auto& entries = chunk.layout().entries;
-  const auto own = std::span(b.start).subspan(before, entries.size());
-  std::vector<ParameterValues> values(own.begin(), own.end());
+  std::vector<ParameterValues> values;
+  for (const ParameterLayout::Entry& entry : entries) {
+    values.push_back(started(b, places, entry.spec));
+  }
   std::vector<std::vector<double>> by_seed;  // of start_from_skip
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const std::int64_t elements = entries[i].spec.shape.elements();
@@ -81,17 +102,12 @@ std::vector<Tensor> starting_buffers(Stream& stream, const Blueprint& b, std::si
   if (b.start.empty()) {
     return b.chunks[index]->initial_buffers(stream);
   }
-  std::size_t at = 0;  // in a file buffers stand behind all parameters
-  for (const auto& chunk : b.chunks) {
-    at += chunk->layout().entries.size();
-  }
-  for (std::size_t c = 0; c < index; ++c) {
-    at += b.chunks[c]->buffers().size();
-  }
+  const auto places = places_in_start(b);
+  const std::vector<ParameterSpec> specs = b.chunks[index]->buffers();
   std::vector<Tensor> tensors = b.chunks[index]->initial_buffers(stream);
-  for (Tensor& tensor : tensors) {
-    const ParameterValues& values = b.start[at++];  // none: of start_from_skip
-    tensor = values.empty() ? tensor : from_host(stream, values, tensor.shape());
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const ParameterValues values = started(b, places, specs[i]);
+    tensors[i] = values.empty() ? tensors[i] : from_host(stream, values, tensors[i].shape());
   }
   return tensors;
 }

@@ -7,6 +7,7 @@
 #include "apps/topologies/placement_names.hpp"
 #include "apps/topologies/probe.hpp"
 #include "apps/topologies/sandblaster.hpp"
+#include "apps/topologies/width.hpp"
 #include "experiment.pb.h"
 #include "kernels/group_mean.hpp"
 #include "kernels/wording.hpp"
@@ -30,7 +31,7 @@ using Rows = Constraints<E>;
 // -- placement
 
 std::int64_t all_stages(const E& e) {
-  return e.pipeline().stages() * e.replicas().count();
+  return stage_actors(e) * e.replicas().count();
 }
 
 bool is_listed_once_or(std::int64_t each, int listed) {
@@ -58,7 +59,7 @@ Result<void> check_precisions(const E& e) {
 }
 
 Result<void> check_group_sums(const E& e) {
-  for (std::int32_t k = 0; sums_in_group(e) && k < e.pipeline().stages(); ++k) {
+  for (std::int32_t k = 0; sums_in_group(e) && k < stage_actors(e); ++k) {
     if (auto able = check_group(devices_of_stage(e, k)); !able) {
       return usage_error(
           "replicas.exchange.synchronous.reduction: nccl for stage {} of all replicas: {}; right "
@@ -84,10 +85,10 @@ Rows placement_checks() {
       {"devices_of_all_stages",
        [](const E& e) {
          const int listed = e.placement().devices_size();
-         if (is_listed_once_or(e.pipeline().stages(), listed) || listed == all_stages(e)) {
+         if (is_listed_once_or(stage_actors(e), listed) || listed == all_stages(e)) {
            return std::string();
          }
-         const std::int64_t stages = e.pipeline().stages();
+         const std::int64_t stages = stage_actors(e);
          return fill_in(
              "placement.devices: one device for all stages, or one for each of the {}{}; there are "
              "{}",
@@ -321,6 +322,7 @@ Rows all_checks() {
   add({{"extension", check_extension}});
   add(sparse_hogwild_checks());
   add(sandblaster_checks());
+  add(width_checks());
   return all;
 }
 

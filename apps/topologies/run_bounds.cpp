@@ -9,8 +9,8 @@ namespace {
 
 // Messages of one sender, or inputs of one machine, for each micro-batch of all replicas.
 constexpr std::int64_t kMessagesMax = 64;
-constexpr std::int64_t kEvaluationMax = 500;  // samples of one of its batches
-constexpr std::int64_t kBeyondMax = 100'000;  // begun before a replica hears of the end
+constexpr std::int64_t kEvaluationMax = 1000;  // samples of one of its batches
+constexpr std::int64_t kBeyondMax = 100'000;   // begun before a replica hears of the end
 constexpr std::int64_t kCountsMin = 1'000'000;
 
 SampleShapes shapes_of(const BundleShape& bundle) {
@@ -23,15 +23,17 @@ SampleShapes shapes_of(const BundleShape& bundle) {
 
 /// What crosses the cuts.
 void add_shapes(RunBounds& bounds, const Blueprint& b) {
+  const Network& network = b.chunk_network();
   for (std::size_t c = 0; c < b.cut.size(); ++c) {
     const bool first = b.cut[c] == 0;
     bounds.inputs.push_back(
-        first ? shapes_of({{.name = "x", .shape = b.network.input}})
-              : shapes_of(b.network.after.at(static_cast<std::size_t>(b.cut[c] - 1))));
+        b.grid  ? shapes_of(b.grid->inputs[c])
+        : first ? shapes_of({{.name = "x", .shape = network.input}})
+                : shapes_of(network.after.at(static_cast<std::size_t>(b.cut[c] - 1))));
     const bool last = c + 1 == b.cut.size();
     bounds.outputs.push_back(
-        last ? shapes_of(b.network.after.back())
-             : shapes_of(b.network.after.at(static_cast<std::size_t>(b.cut[c + 1] - 1))));
+        last ? shapes_of(network.after.back())
+             : shapes_of(network.after.at(static_cast<std::size_t>(b.cut[c + 1] - 1))));
   }
 }
 

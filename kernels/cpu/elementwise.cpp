@@ -2,6 +2,8 @@
 
 #include "kernels/functors/activation.hpp"
 
+#include <algorithm>
+
 namespace troupe::cpu {
 
 void add(Stream& /*stream*/,
@@ -20,6 +22,15 @@ void add(Stream& /*stream*/,
     }
   };
   activation == ActivationKind::relu ? with(Relu{}) : with(Identity{});
+}
+
+void copy_columns(Stream& /*stream*/, const ColumnsCopy& copy) {
+  const std::int64_t rows = copy.x.shape()[0];
+  const float* from = copy.x.data<float>() + copy.x_first;
+  float* to = copy.y.data<float>() + copy.y_first;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    std::copy_n(from + r * copy.x.shape()[1], copy.width, to + r * copy.y.shape()[1]);
+  }
 }
 
 }  // namespace troupe::cpu

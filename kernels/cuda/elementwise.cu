@@ -70,6 +70,22 @@ void add(const Backend::State& state,
   }
 }
 
+/// i counts the elements that are copied.
+struct CopyColumns {
+  const float* x;
+  std::int64_t x_pitch;
+  float* y;
+  std::int64_t y_pitch;
+  std::int64_t columns;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t row = i / columns;
+    const std::int64_t column = i - row * columns;
+    store<width>(y, row * y_pitch + column, load<width>(x, row * x_pitch + column));
+  }
+};
+
 template <class T>
 void fill_with(const Backend::State& state, const Tensor& x, T value) {
   for_each_index(state, x.elements(), packable(x.data<T>()), Fill<T>{value, x.data<T>()});
@@ -99,6 +115,20 @@ void add(
       with_type_of(y, [&]<class Y>() { add<A, B, Y>(state, a, b, activation, y); });
     });
   });
+}
+
+void copy_columns(Stream& stream, const ColumnsCopy& copy) {
+  const Backend::State& state = activate(stream);
+  const std::int64_t x_pitch = copy.x.shape()[1];
+  const std::int64_t y_pitch = copy.y.shape()[1];
+  const float* const from = copy.x.data<float>() + copy.x_first;
+  float* const to = copy.y.data<float>() + copy.y_first;
+  const bool packed = packable(from, to) && x_pitch % kPackWidth == 0 &&
+                      y_pitch % kPackWidth == 0 && copy.width % kPackWidth == 0;
+  for_each_index(state,
+                 copy.x.shape()[0] * copy.width,
+                 packed,
+                 CopyColumns{from, x_pitch, to, y_pitch, copy.width});
 }
 
 cudaError_t kernels_load() {

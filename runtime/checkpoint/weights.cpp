@@ -236,6 +236,33 @@ std::filesystem::path weights_path(const std::filesystem::path& path) {
   return std::filesystem::is_directory(path, code) ? path / kWeightsFile : path;
 }
 
+namespace {
+
+/// The values of whole parameters, in the order in which they are met; those that are cut in width are put together.
+class WholeValues {
+ public:
+  void add(const ParameterSpec& spec, ParameterValues values) {
+    if (!spec.piece) {
+      all_.push_back(std::move(values));
+      return;
+    }
+    const ParameterSpec& whole = spec.piece->of;
+    const auto [place, is_new] = places_.try_emplace(whole.name, all_.size());
+    if (is_new) {
+      all_.emplace_back(static_cast<std::size_t>(whole.shape.elements()));
+    }
+    put_piece(spec, values, all_[place->second]);
+  }
+
+  std::vector<ParameterValues> take() && { return std::move(all_); }
+
+ private:
+  std::vector<ParameterValues> all_;
+  std::map<std::string, std::size_t> places_;  // of those that are cut
+};
+
+}  // namespace
+
 std::vector<ParameterValues> values_of(const std::vector<std::shared_ptr<const Chunk>>& chunks,
                                        const std::vector<Weights>& weights,
                                        const std::vector<std::vector<Tensor>>& buffers) {
@@ -245,7 +272,7 @@ std::vector<ParameterValues> values_of(const std::vector<std::shared_ptr<const C
                " chunks, ",
                weights.size(),
                " weights");
-  std::vector<ParameterValues> values;
+  WholeValues values;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     std::vector<std::vector<double>> slices;
     for (const Slice& slice : weights[c]) {
@@ -253,16 +280,17 @@ std::vector<ParameterValues> values_of(const std::vector<std::shared_ptr<const C
     }
     for (const ParameterLayout::Entry& entry : chunks[c]->layout().entries) {
       const auto first = slices.at(entry.slice).begin() + entry.offset;
-      values.emplace_back(first, first + entry.spec.shape.elements());
+      values.add(entry.spec, {first, first + entry.spec.shape.elements()});
     }
   }
-  for (const std::vector<Tensor>& of_chunk : buffers) {
-    for (const Tensor& buffer : of_chunk) {
-      const std::vector<double> elements = to_host(buffer);
-      values.emplace_back(elements.begin(), elements.end());
+  for (std::size_t c = 0; c < buffers.size(); ++c) {
+    const std::vector<ParameterSpec> specs = chunks[c]->buffers();
+    for (std::size_t i = 0; i < buffers[c].size(); ++i) {
+      const std::vector<double> elements = to_host(buffers[c][i]);
+      values.add(specs.at(i), {elements.begin(), elements.end()});
     }
   }
-  return values;
+  return std::move(values).take();
 }
 
 std::vector<Tensor> slices_of(Stream& stream,

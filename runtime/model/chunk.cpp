@@ -37,6 +37,14 @@ void widen(Stream& stream, Bundle& bundle) {
   }
 }
 
+std::int64_t bytes_of(const BundleShape& bundle) {
+  std::int64_t bytes = 0;
+  for (const NamedShape& entry : bundle) {
+    bytes += 4 * entry.shape.elements() / entry.share;
+  }
+  return bytes;
+}
+
 std::vector<Tensor> values(const Weights& weights) {
   std::vector<Tensor> slices;
   for (const Slice& slice : weights) {
@@ -45,7 +53,10 @@ std::vector<Tensor> values(const Weights& weights) {
   return slices;
 }
 
-Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
+std::vector<float> initial_values(const ParameterSpec& spec, std::uint64_t seed) {
+  if (spec.piece) {
+    return piece_values(spec, initial_values(spec.piece->of, seed));
+  }
   std::vector<float> values(static_cast<std::size_t>(spec.shape.elements()));
   const RandomStream random(seed, Purpose::weights, name_key(spec.name.data(), spec.name.size()));
   const double scale = 1 / std::sqrt(static_cast<double>(spec.fan_in));
@@ -72,7 +83,11 @@ Tensor initial_values(const ParameterSpec& spec, std::uint64_t seed, Stream& str
     }
     values[i] = static_cast<float>(value);
   }
-  return from_host(stream, values, spec.shape);
+  return values;
+}
+
+Tensor initial_tensor(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
+  return from_host(stream, initial_values(spec, seed), spec.shape);
 }
 
 }  // namespace
@@ -85,25 +100,35 @@ Chunk::Chunk(const Network& network,
              std::int64_t fragments,
              Dealing dealing)
     : index_(index),
-      first_(index == 0),
-      sends_back_(sends_back.value_or(index > 0)),
-      last_(index + 1 == static_cast<std::int32_t>(first_layers.size())),
+      part_{index % network.width, network.width},
+      first_(index < network.width),
+      sends_back_(sends_back.value_or(!first_)),
+      last_(index + network.width >= static_cast<std::int32_t>(first_layers.size())),
       loss_(network.loss),
       label_smoothing_(static_cast<float>(network.label_smoothing)) {
-  const auto layers = static_cast<std::int64_t>(network.layers.size());
+  const auto layers = std::ssize(network.layers);
   const std::int64_t first = first_layers.at(static_cast<std::size_t>(index));
-  const std::int64_t last = last_ ? layers : first_layers[static_cast<std::size_t>(index) + 1];
+  const bool ends = index + 1 == static_cast<std::int32_t>(first_layers.size());
+  const std::int64_t last = ends ? layers : first_layers[static_cast<std::size_t>(index) + 1];
   layers_.assign(network.layers.begin() + first, network.layers.begin() + last);
-  output_bytes_ = 0;
-  for (const NamedShape& entry : network.after.at(static_cast<std::size_t>(last - 1))) {
-    output_bytes_ += 4 * entry.shape.elements();
-  }
+  const BundleShape& made = network.after.at(static_cast<std::size_t>(last - 1));
+  outputs_ = made.size();
+  output_bytes_ = bytes_of(made);
+  // Each part of the section before has as much for it as this part of it has for others.
+  const BundleShape input{{"x", network.input}};
+  const auto next = static_cast<std::size_t>(first_ ? 0 : index - network.width + 1);
+  const BundleShape& given =
+      first_ ? input : network.after.at(static_cast<std::size_t>(first_layers[next] - 1));
+  inputs_ = given.size();
+  input_bytes_ = bytes_of(given);
   ChunkParameters parameters = lay_out(network, first_layers, index, shards, fragments, dealing);
   layout_ = std::move(parameters.layout);
   borrowed_ = std::move(parameters.borrowed);
   reads_ = std::move(parameters.reads);
   for (const auto& layer : layers_) {
     buffers_each_.push_back(layer->buffers().size());
+    const auto at = static_cast<std::size_t>(first) + samples_each_.size();
+    samples_each_.push_back(1 / static_cast<double>(network.after[at].front().share));
   }
 }
 
@@ -111,9 +136,10 @@ Flops Chunk::flops() const {
   Flops all;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const Flops f = layers_[i]->flops();
-    all.forward += f.forward;
-    all.input_gradient += i > 0 || sends_back_ ? f.input_gradient : 0;
-    all.weight_gradient += f.weight_gradient;
+    const double samples = samples_each_[i];
+    all.forward += f.forward * samples;
+    all.input_gradient += i > 0 || sends_back_ ? f.input_gradient * samples : 0;
+    all.weight_gradient += f.weight_gradient * samples;
   }
   return all;
 }
@@ -127,11 +153,15 @@ double Chunk::influence_flops() const {
 }
 
 std::int64_t Chunk::saved_bytes() const {
-  std::int64_t n = 0;
-  for (const auto& layer : layers_) {
-    n += layer->saved_bytes();
+  double n = 0;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    n += static_cast<double>(layers_[i]->saved_bytes()) * samples_each_[i];
   }
-  return n;
+  return static_cast<std::int64_t>(n);
+}
+
+std::int64_t Chunk::input_bytes() const {
+  return input_bytes_;
 }
 
 std::int64_t Chunk::output_bytes() const {
@@ -146,7 +176,7 @@ std::vector<Tensor> Chunk::initial_slices(Stream& stream, std::uint64_t seed) co
   }
   for (const ParameterLayout::Entry& e : layout_.entries) {
     copy(
-        stream, initial_values(e.spec, seed, stream), slices[e.slice].view(e.offset, e.spec.shape));
+        stream, initial_tensor(e.spec, seed, stream), slices[e.slice].view(e.offset, e.spec.shape));
   }
   stream.synchronize();
   return slices;
@@ -165,7 +195,7 @@ std::vector<ParameterSpec> Chunk::buffers() const {
 std::vector<Tensor> Chunk::initial_buffers(Stream& stream) const {
   std::vector<Tensor> all;
   for (const ParameterSpec& spec : buffers()) {
-    all.push_back(initial_values(spec, 0, stream));
+    all.push_back(initial_tensor(spec, 0, stream));
   }
   return all;
 }
@@ -176,6 +206,16 @@ std::vector<Tensor> Chunk::views(std::size_t layer, const std::vector<Tensor>& s
     parameters.push_back(slices[read.slice].view(read.offset, read.shape));
   }
   return parameters;
+}
+
+Tensor Chunk::own_labels(const Tensor& labels) const {
+  const RowRange rows = rows_of(labels.shape()[0], part_);
+  const std::int64_t each = labels.elements() / labels.shape()[0];
+  Shape shape{rows.count};
+  for (int i = 1; i < labels.shape().dimensions(); ++i) {
+    shape.push_back(labels.shape()[i]);
+  }
+  return labels.view(rows.first * each, shape);
 }
 
 /// The result, and dL/dy in `gradient` where it is not empty.
@@ -243,7 +283,7 @@ ForwardPass Chunk::forward(const Pass& pass,
     left = left.subspan(buffers_each_[i]);
   }
   out.buffers = std::move(buffers);
-  if (!last_ || !labels || loss_ != Loss::cross_entropy) {
+  if (!last_ || !labels || loss_ != Loss::cross_entropy || part_.parts > 1) {
     widen(pass.stream, bundle);
   }
   if (!last_ || !labels) {
@@ -252,7 +292,13 @@ ForwardPass Chunk::forward(const Pass& pass,
   }
   const Tensor& y = bundle.front().tensor;
   const Tensor gradient = keep ? pass.stream.allocate(y.shape(), y.type()) : Tensor{};
-  out.result = loss(pass.stream, y, labels, gradient);
+  const Tensor own = own_labels(labels);
+  out.result = loss(pass.stream, y, own, gradient);
+  if (keep && part_.parts > 1) {  // the loss is the mean over the samples of all parts
+    scale(pass.stream,
+          gradient,
+          static_cast<float>(own.shape()[0]) / static_cast<float>(labels.shape()[0]));
+  }
   if (keep) {
     out.stash.back() = {gradient};
   }

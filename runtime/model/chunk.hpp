@@ -4,6 +4,7 @@
 #include "messages/results.hpp"
 #include "runtime/model/network.hpp"
 #include "runtime/model/parameter_layout.hpp"
+#include "runtime/model/width.hpp"
 
 #include <memory>
 #include <optional>
@@ -14,7 +15,7 @@ namespace troupe {
 
 class Chunk {
  public:
-  /// Chunk `index` of a network whose chunks begin at layers `first_layers`. Its untied parameters
+  /// Chunk `index` of a network whose chunks begin at layers `first_layers` (a Grid's where it is cut in width). Its untied parameters
   /// are divided in layer order among `shards` slices (no more than it has parameters), as equal in
   /// size as that allows; with `fragments` > 0 as lay_out() has it. `sends_back`: somebody wants the gradient by its input; by default where a chunk
   /// is before it.
@@ -32,6 +33,17 @@ class Chunk {
 
   bool last() const { return last_; }
 
+  /// Which part of its section it is, where the network is cut in width.
+  const WidthPart& part() const { return part_; }
+
+  /// Entries of the bundle that it gets, and of the one that it makes (of which it gets the gradients).
+  std::size_t inputs() const { return inputs_; }
+
+  std::size_t outputs() const { return outputs_; }
+
+  /// Of a last chunk: the labels that its own loss is of.
+  Tensor own_labels(const Tensor& labels) const;
+
   const std::vector<std::shared_ptr<const Layer>>& layers() const { return layers_; }
 
   const ParameterLayout& layout() const { return layout_; }
@@ -42,7 +54,8 @@ class Chunk {
   Flops flops() const;                // of a sample
   double influence_flops() const;     // of a sample
   std::int64_t saved_bytes() const;   // from forward to backward, of a sample
-  std::int64_t output_bytes() const;  // across the cut, of a sample; skips included
+  std::int64_t input_bytes() const;   // across the cut, of a sample; skips included
+  std::int64_t output_bytes() const;  // likewise
 
   /// The weights that a run starts from: a function of seed and names alone.
   std::vector<Tensor> initial_slices(Stream& stream, std::uint64_t seed) const;
@@ -88,17 +101,22 @@ class Chunk {
   Tensor loss(Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient) const;
 
   std::int32_t index_;
+  WidthPart part_;
   bool first_;
   bool sends_back_;  // the gradient by its input
   bool last_;
   Loss loss_;
   float label_smoothing_;
+  std::int64_t input_bytes_;
   std::int64_t output_bytes_;
+  std::size_t inputs_;
+  std::size_t outputs_;
   std::vector<std::shared_ptr<const Layer>> layers_;
   ParameterLayout layout_;
   std::vector<BorrowedSlice> borrowed_;
   std::vector<std::vector<ParameterRead>> reads_;  // by layer
   std::vector<std::size_t> buffers_each_;          // by layer: how many
+  std::vector<double> samples_each_;               // by layer: of a sample of the micro-batch
 };
 
 }  // namespace troupe

@@ -1,14 +1,80 @@
 #include "runtime/model/layer.hpp"
 
+#include "kernels/check.hpp"
+
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
+namespace {
+
+/// Each run of a piece's neighbouring elements: f(first in the whole parameter, first in the piece, count).
+template <class F>
+void for_each_run(const Piece& piece, F&& f) {
+  std::int64_t all = 0;
+  for (const std::int64_t group : piece.groups) {
+    all += group;
+  }
+  std::int64_t at = 0;
+  for (std::int64_t o = 0; o < piece.outer; ++o) {
+    std::int64_t before = 0;
+    for (const std::int64_t group : piece.groups) {
+      const std::int64_t share = group / piece.parts;
+      f((o * all + before + piece.rank * share) * piece.inner, at, share * piece.inner);
+      at += share * piece.inner;
+      before += group;
+    }
+  }
+}
+
+}  // namespace
 
 Shape with_batch(std::int64_t rows, const Shape& sample) {
   Shape shape{rows};
   for (int i = 0; i < sample.dimensions(); ++i) {
     shape.push_back(sample[i]);
   }
+  return shape;
+}
+
+ParameterSpec piece_of(const ParameterSpec& whole,
+                       const Shape& shape,
+                       std::int64_t outer,
+                       std::vector<std::int64_t> groups,
+                       std::int64_t inner,
+                       const WidthPart& part) {
+  ParameterSpec spec = whole;
+  spec.name = concat(whole.name, '[', part.rank, '/', part.parts, ']');
+  spec.shape = shape;
+  spec.piece = std::make_shared<const Piece>(
+      Piece{whole, outer, std::move(groups), inner, part.rank, part.parts});
+  return spec;
+}
+
+std::vector<float> piece_values(const ParameterSpec& piece, std::span<const float> whole) {
+  std::vector<float> own(static_cast<std::size_t>(piece.shape.elements()));
+  for_each_run(*piece.piece, [&](std::int64_t first, std::int64_t at, std::int64_t count) {
+    std::copy_n(whole.begin() + first, count, own.begin() + at);
+  });
+  return own;
+}
+
+void put_piece(const ParameterSpec& piece, std::span<const float> own, std::span<float> whole) {
+  for_each_run(*piece.piece, [&](std::int64_t first, std::int64_t at, std::int64_t count) {
+    std::copy_n(own.begin() + at, count, whole.begin() + first);
+  });
+}
+
+const std::string& ParameterSpec::whole_name() const {
+  return piece ? piece->of.name : name;
+}
+
+Shape columns_of(const Shape& whole, const WidthPart& part) {
+  Shape shape;
+  for (int i = 0; i + 1 < whole.dimensions(); ++i) {
+    shape.push_back(whole[i]);
+  }
+  shape.push_back(whole.back() / part.parts);
   return shape;
 }
 

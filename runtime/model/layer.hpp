@@ -16,7 +16,9 @@
 #include "kernels/activation.hpp"
 #include "kernels/stream.hpp"
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -41,8 +43,10 @@ enum class FileOrder : std::uint8_t {
   flattens,  // (out, in) of a layer that flattens its input; of an image (H, W, C) there (out, C H W)
 };
 
+struct Piece;
+
 struct ParameterSpec {
-  std::string name{};  // "dense1.weight": independent of the cut
+  std::string name{};  // "dense1.weight": independent of the cut in depth
   Shape shape{};
   Initial initial = Initial::zero;
   std::int64_t fan_in = 1;
@@ -53,6 +57,21 @@ struct ParameterSpec {
   bool tied = false;
   bool table = false;  // an embedding: its rows are looked up
   FileOrder order = FileOrder::as_here;
+  std::shared_ptr<const Piece> piece{};  // of a parameter that is cut in width; null: all of it
+
+  /// Of the whole parameter: as files have it.
+  const std::string& whole_name() const;
+};
+
+/// What one part has of a parameter that is cut in width. The whole parameter is seen as (outer, sum of groups, inner),
+/// and of each group the part has its even share, one group behind the other.
+struct Piece {
+  ParameterSpec of;  // the whole one
+  std::int64_t outer = 1;
+  std::vector<std::int64_t> groups;
+  std::int64_t inner = 1;
+  std::int64_t rank = 0;
+  std::int64_t parts = 1;
 };
 
 using Parameters = std::span<const Tensor>;  // one tensor a ParameterSpec, in that order
@@ -87,9 +106,51 @@ struct Pass {
 struct NamedShape {
   std::string name;
   Shape shape;
+  std::int64_t share = 1;  // of so many parts, each of which has as many of the samples
 };
 
 using BundleShape = std::vector<NamedShape>;
+
+/// How the parts of a chunk that is cut in width hold an activation between two layers (runtime/model/width.hpp). The
+/// gradients by it are spread likewise, but for `whole`: there each part has a summand of them.
+enum class Holding : std::uint8_t {
+  whole,    // each part has all of it
+  rows,     // each part has its own samples
+  columns,  // each part has its own share of the last dimension
+  sum,      // each part has a summand
+};
+
+/// One of `parts` that work on a chunk together.
+struct WidthPart {
+  std::int64_t rank = 0;
+  std::int64_t parts = 1;
+
+  bool operator==(const WidthPart&) const = default;
+
+  /// Whether each part can have the same number of `all`.
+  bool divides(std::int64_t all) const { return all % parts == 0; }
+};
+
+/// An activation as the parts have it.
+struct Held {
+  Shape whole;  // of a sample, were it in one place
+  Holding spread = Holding::whole;
+  /// Of columns: the last dimension is so many groups, and each part has its share of each, one behind the other. Empty:
+  /// it is one.
+  std::vector<std::int64_t> groups{};
+};
+
+class Layer;
+
+/// What a part makes of a layer.
+struct LayerPart {
+  std::shared_ptr<const Layer>
+      layer{};                         // null: the layer as it is, whose parameters all parts share
+  Holding out = Holding::rows;         // what comes of it
+  std::vector<std::int64_t> groups{};  // ... as Held::groups
+  std::shared_ptr<const Layer>
+      behind{};  // of a sum: what is made of it once it is added up and spread by rows
+};
 
 class Layer {
  public:
@@ -113,6 +174,14 @@ class Layer {
   /// Whether what comes in (activations, and the gradients by its outputs) may be of the stream's operand_type(): else it is
   /// float32. What goes out may be of either.
   virtual bool takes_operands() const { return false; }
+
+  /// The skip connection that it opens, closes or works on; "": none.
+  virtual std::string skip() const { return ""; }
+
+  /// What `part` makes of it where what it works on is held like `in`. Nothing: it is not made for that.
+  virtual std::optional<LayerPart> part(const Held& /*in*/, const WidthPart& /*part*/) const {
+    return {};
+  }
 
   /// Bytes kept from forward to backward, of one sample.
   virtual std::int64_t saved_bytes() const = 0;
@@ -167,6 +236,23 @@ class PlainLayer : public Layer {
   void input_gradient(
       const Pass& pass, Parameters w, Saved& saved, Bundle& error, bool want_dx) const final;
 };
+
+/// `part`'s piece of a parameter, of this shape.
+ParameterSpec piece_of(const ParameterSpec& whole,
+                       const Shape& shape,
+                       std::int64_t outer,
+                       std::vector<std::int64_t> groups,
+                       std::int64_t inner,
+                       const WidthPart& part);
+
+/// The elements that a piece has of the whole parameter's.
+std::vector<float> piece_values(const ParameterSpec& piece, std::span<const float> whole);
+
+/// ... put where they belong in the whole parameter's.
+void put_piece(const ParameterSpec& piece, std::span<const float> own, std::span<float> whole);
+
+/// A sample's shape with the part's share of the last dimension.
+Shape columns_of(const Shape& whole, const WidthPart& part);
 
 /// (rows, sample...).
 Shape with_batch(std::int64_t rows, const Shape& sample);

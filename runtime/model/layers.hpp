@@ -19,6 +19,8 @@ struct DenseOptions {
   bool bias = true;
   std::string tied_weight{};  // name of the parameter that it shares; empty: its own
   bool head = false;          // the network's last layer, whose weight is no hidden matrix
+  /// Where y is several things side by side, such as q | k | v: how many outputs each is. Empty: it is one.
+  std::vector<std::int64_t> output_groups{};
 };
 
 std::shared_ptr<const Layer> dense_layer(std::string name, const DenseOptions& options);

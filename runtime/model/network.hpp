@@ -25,6 +25,7 @@ struct Network {
   bool tokens = false;             // int32 inputs, one label a position
   Loss loss = Loss::cross_entropy;
   double label_smoothing = 0;
+  std::int32_t width = 1;  // parts that each chunk is cut into (runtime/model/width.hpp)
 
   explicit Network(Shape of_input = {}) : input(of_input) {}
 

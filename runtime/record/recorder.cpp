@@ -29,7 +29,8 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       shards_(static_cast<std::size_t>(c_.chunks)),
       times_(c_.stage_of_actor.empty()
                  ? 0
-                 : static_cast<std::size_t>(c_.experiment.pipeline().stages() * c_.replicas),
+                 : static_cast<std::size_t>(c_.experiment.pipeline().stages() *
+                                            c_.experiment.pipeline().width() * c_.replicas),
              c_.stage_of_actor),
       modules_(c_.chunks) {
   const proto::Experiment& e = c_.experiment;

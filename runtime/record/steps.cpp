@@ -24,7 +24,7 @@ Steps::Loss& Steps::Loss::operator+=(const Loss& more) {
 
 Steps::Steps(const RecorderConfig& config)
     : c_(config),
-      micro_batches_(config.experiment.pipeline().micro_batches()),
+      losses_(config.experiment.pipeline().micro_batches() * config.heads),
       completed_(config.experiment.resumed().updates()),
       mini_batches_(completed_ * config.batches_per_update) {}
 
@@ -32,7 +32,8 @@ void Steps::add(const LossRecord& record, const Loss& loss) {
   if (c_.arrivals) {
     keep_arrived(record, loss);
   } else {
-    step_of(record.stamp.batch).losses[record.stamp.micro_batch] = loss;
+    const std::int32_t head = record.stamp.chunk + c_.heads - c_.chunks;
+    step_of(record.stamp.batch).losses[record.stamp.micro_batch * c_.heads + head] = loss;
   }
 }
 
@@ -69,7 +70,7 @@ void Steps::keep_arrived(const LossRecord& record, const Loss& loss) {
     while (epoch_.front().batch < applied - kept) {
       epoch_.pop_front();
     }
-  } else if (static_cast<std::int64_t>(epoch_.size()) > kept * micro_batches_) {
+  } else if (static_cast<std::int64_t>(epoch_.size()) > kept * losses_) {
     epoch_.pop_front();
   }
 }
@@ -80,7 +81,7 @@ bool Steps::complete_next() {
       return false;
     }
   } else {
-    if (open_.empty() || static_cast<std::int64_t>(open_.front().losses.size()) != micro_batches_ ||
+    if (open_.empty() || static_cast<std::int64_t>(open_.front().losses.size()) != losses_ ||
         open_.front().updates != c_.chunks) {
       return false;
     }

@@ -31,6 +31,7 @@ struct RecorderConfig {
   std::int32_t replicas = 1;
   bool arrivals = false;  // several replicas, or servers: steps are counted as they come
   std::int32_t chunks = 1;
+  std::int32_t heads = 1;   // chunks that end with the loss, each of its own samples: the last ones
   bool classes = true;      // predictions can be right or wrong
   std::int64_t tokens = 0;  // of a sample, each with a target of its own; 0: samples are no text
   bool resumed = false;     // the header has been written
@@ -90,7 +91,7 @@ class Steps {
 
  private:
   struct Step {                           // a mini-batch that is not complete yet
-    std::map<std::int32_t, Loss> losses;  // by micro-batch
+    std::map<std::int32_t, Loss> losses;  // by micro-batch and head
     std::int32_t updates = 0;             // shards that have applied it
     double rate = 0;                      // of the last chunk
     Histogram staleness;
@@ -101,7 +102,7 @@ class Steps {
   void forget_old_epoch();
 
   const RecorderConfig& c_;
-  std::int64_t micro_batches_;
+  std::int64_t losses_;  // of a mini-batch
   std::int64_t completed_;
   std::int64_t mini_batches_;  // arrivals: in the updates of chunk 0
   std::deque<Step> open_;      // from step completed_ on

@@ -260,6 +260,12 @@ std::int64_t servers_of_all(const Outcome& outcome) {
 
 std::vector<float> flatten(const Blueprint& blueprint, const std::vector<Weights>& by_chunk) {
   std::vector<float> all;
+  if (blueprint.grid && by_chunk.size() == blueprint.chunks.size()) {
+    for (const ParameterValues& values : values_of(blueprint.chunks, by_chunk, {})) {
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
+  }
   for (std::size_t c = 0; c < by_chunk.size(); ++c) {
     append(all, *blueprint.chunks[c], by_chunk[c]);
   }

@@ -1,9 +1,9 @@
 #include "actors/pipeline/stage/arrivals.hpp"
 
 #include "messages/bad_sender.hpp"
+#include "runtime/model/width.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace troupe {
@@ -19,7 +19,7 @@ T take(std::map<MicroBatch, T>& from, const MicroBatch& key) {
 
 void Arrivals::keep(Activation&& m) {
   if (!draws(m.stamp.chunk)) {
-    inputs_[micro_batch_of(m.stamp)] = std::move(m.bundle);
+    add_pieces(inputs_[micro_batch_of(m.stamp)], std::move(m.bundle));
     return;
   }
   TROUPE_BELIEVE(m.bundle.size() > 1, "chunk ", m.stamp.chunk, " was sent an input without labels");
@@ -31,12 +31,7 @@ void Arrivals::keep(Activation&& m) {
 }
 
 void Arrivals::keep(ErrorSignal&& m) {
-  Bundle& all = errors_[micro_batch_of(m.stamp)];
-  if (all.empty()) {
-    all = std::move(m.bundle);
-  } else {
-    std::move(m.bundle.begin(), m.bundle.end(), std::back_inserter(all));
-  }
+  add_pieces(errors_[micro_batch_of(m.stamp)], std::move(m.bundle));
 }
 
 std::optional<Want> Arrivals::missing(const Action& a, Needs needs) const {
@@ -50,8 +45,9 @@ std::optional<Want> Arrivals::missing(const Action& a, Needs needs) const {
       from != buffered_.end() && !from->second.inputs.empty()) {
     return {};  // once there is something it stays, with its labels
   }
-  if (!inputs_.contains(key)) {
-    return a.chunk == 0 ? Want::data : Want::activation;
+  const auto inputs = inputs_.find(key);
+  if (inputs == inputs_.end() || inputs->second.size() < needs.inputs) {
+    return needs.of_source ? Want::data : Want::activation;
   }
   return needs.labels && !labels_.contains(key) ? std::optional(Want::data) : std::nullopt;
 }
@@ -67,10 +63,10 @@ std::string Arrivals::describe(Want missing, const Action& a, const Schedule& sc
       return (inputs_.contains(micro_batch_of(a)) ? "labels " : "data ") + which + " of the source";
     case Want::activation:
       return schedule.inputs_predicted ? "an estimate of its input " + which
-                                       : "F" + of_stage(a.chunk - 1);
+                                       : "F" + of_stage(schedule.before(a.chunk));
     case Want::error:
       return schedule.signal_from == SignalFrom::head ? "F" + of_stage(schedule.chunks - 1)
-                                                      : "B" + of_stage(a.chunk + 1);
+                                                      : "B" + of_stage(schedule.behind(a.chunk));
     case Want::weights:
       break;
   }

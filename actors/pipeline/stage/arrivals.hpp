@@ -28,7 +28,8 @@ class Arrivals {
   /// `buffer`: mini-batches that each chunk but the first can draw its inputs from; 0: each once, in order.
   explicit Arrivals(std::size_t buffer = 0) : buffer_(buffer) {}
 
-  /// To be drawn from a buffer: the bundle's last entry has the labels.
+  /// Adds to what other parts have sent for the same micro-batch. To be drawn from a buffer: the bundle's last entry has the
+  /// labels.
   void keep(Activation&& m);
 
   void keep(Labels&& m) { labels_[micro_batch_of(m.stamp)] = std::move(m.labels); }
@@ -38,6 +39,8 @@ class Arrivals {
 
   /// What is to arrive for a chunk beside its inputs.
   struct Needs {
+    std::size_t inputs = 1;  // entries of the input's bundle, at least
+    bool of_source = false;  // who sends it
     bool labels = false;
     std::size_t errors = 0;  // entries of the error signal's bundle, at least
   };

@@ -2,6 +2,7 @@
 
 #include "actors/pipeline/stage/jobs.hpp"
 #include "messages/archive.hpp"
+#include "runtime/model/width.hpp"
 
 #include <iterator>
 
@@ -90,7 +91,6 @@ bool ChunkWork::start_forward(const Action& a, double now, Effects& fx) {
     drawn_->begin(a, in_run(a), arrivals_, fx);
   }
   Arrivals::ForwardInput in = arrivals_.input(a);
-  const std::int64_t rows = in.bundle.front().tensor.shape()[0];
   run_job(fx,
           job(a, Work::forward),
           ForwardJob{.chunk = chunk(a.chunk),
@@ -99,7 +99,7 @@ bool ChunkWork::start_forward(const Action& a, double now, Effects& fx) {
                      .input = std::move(in.bundle),
                      .labels = std::move(in.labels),
                      .seed = c_.samples.seed,
-                     .first_sample = first_sample(a, rows),
+                     .first_sample = first_sample(a),
                      // Where it is recomputed later, nothing of this pass is kept but its input.
                      .keep = c_.keep != KeepActivations::recompute,
                      .influence = modules_ && modules_->has_influence(a.chunk)});
@@ -149,19 +149,26 @@ void ChunkWork::ask_ahead(const Action& a, Effects& fx) {
   }
 }
 
-std::int64_t ChunkWork::first_sample(const Action& a, std::int64_t rows) const {
-  const std::int64_t place =  // as the Source
-      c_.samples.passed + (first_ + a.batch) * c_.samples.replicas + c_.replica;
-  return c_.samples.sizes.samples_before(place) + a.micro_batch * rows;
+/// As the Source.
+std::int64_t ChunkWork::place(const Action& a) const {
+  return c_.samples.passed + (first_ + a.batch) * c_.samples.replicas + c_.replica;
+}
+
+std::int64_t ChunkWork::micro_batch_size(const Action& a) const {
+  return c_.samples.sizes.size(place(a)) / c_.schedule->options.micro_batches;
+}
+
+/// Of those that the part has by rows.
+std::int64_t ChunkWork::first_sample(const Action& a) const {
+  const std::int64_t samples = micro_batch_size(a);
+  return c_.samples.sizes.samples_before(place(a)) + a.micro_batch * samples +
+         rows_of(samples, chunk(a.chunk)->part()).first;
 }
 
 void ChunkWork::finish(const Action& a, ForwardPass&& out, Effects& fx) {
   const bool head = is_head(a.chunk);
   Arrivals::ForwardInput in = arrivals_.take_input(a);
   TROUPE_CHECK(!in.bundle.empty() && in.bundle.front().tensor, "a forward of no samples has ended");
-  const std::int64_t samples = in.bundle.front().tensor.shape()[0];
-  const std::int64_t rows =
-      head && in.labels.type() == DType::int32 ? in.labels.elements() : samples;
   const Tensor labels = in.labels;
   if (modules_) {
     modules_->tell_of_forward(a, out, fx);
@@ -173,8 +180,12 @@ void ChunkWork::finish(const Action& a, ForwardPass&& out, Effects& fx) {
   }
   give_credit(a, fx);
   if (head) {
-    fx.record(LossRecord{
-        .stamp = in_run(a), .samples = samples, .rows = rows, .result = std::move(out.result)});
+    const Tensor own = chunk(a.chunk)->own_labels(labels);
+    const std::int64_t samples = own.shape()[0];
+    fx.record(LossRecord{.stamp = in_run(a),
+                         .samples = samples,
+                         .rows = own.type() == DType::int32 ? own.elements() : samples,
+                         .result = std::move(out.result)});
   } else {
     send_output(a, std::move(out.y), labels, fx);
   }
@@ -185,7 +196,7 @@ void ChunkWork::keep_for_backward(const Action& a,
                                   ForwardPass& out,
                                   Effects& fx) {
   KeptForward& kept = stashes_.keep(a);
-  kept.first_sample = first_sample(a, in.bundle.front().tensor.shape()[0]);
+  kept.first_sample = first_sample(a);
   Weights read = std::move(forward_weights_);
   const auto borrowed = read.end() - static_cast<std::ptrdiff_t>(chunk(a.chunk)->borrowed().size());
   kept.borrowed.assign(borrowed, read.end());
@@ -215,8 +226,24 @@ void ChunkWork::send_output(const Action& a, Bundle y, const Tensor& labels, Eff
   if (modules_) {
     modules_->send_output(a, std::move(y), labels, fx);
   } else {
-    fx.send(stage_of(a.chunk + 1), Activation{stamp(a, a.chunk + 1), std::move(y)});
+    for (auto& [to, bundle] : to_behind(a.chunk, std::move(y))) {
+      fx.send(stage_of(to), Activation{stamp(a, to), std::move(bundle)});
+    }
   }
+}
+
+/// `first`: of the chunks that have the parts of that section.
+std::vector<std::pair<std::int32_t, Bundle>> ChunkWork::to_section(std::int32_t from,
+                                                                   std::int32_t first,
+                                                                   Bundle made) const {
+  std::vector<std::pair<std::int32_t, Bundle>> all;
+  for (Bundle& bundle : for_parts(std::move(made), chunk(from)->part())) {
+    if (!bundle.empty()) {
+      all.emplace_back(first, std::move(bundle));
+    }
+    ++first;
+  }
+  return all;
 }
 
 void ChunkWork::give_credit(const Action& a, Effects& fx) const {
@@ -274,12 +301,13 @@ std::int32_t ChunkWork::divide_by(const Action& a) const {
 
 void ChunkWork::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
   sums_.close_read(a);
-  if (a.chunk == 0 || dx.empty()) {
+  if (c_.schedule->is_first(a.chunk) || dx.empty()) {
     return;
   }
-  const std::int32_t before = a.chunk - 1;
-  fx.send(modules_ ? modules_->error_to(before) : stage_of(before),
-          ErrorSignal{stamp(a, before), std::move(dx)});
+  for (auto& [to, bundle] : to_section(a.chunk, c_.schedule->before(a.chunk), std::move(dx))) {
+    fx.send(modules_ ? modules_->error_to(to) : stage_of(to),
+            ErrorSignal{stamp(a, to), std::move(bundle)});
+  }
 }
 
 void ChunkWork::finish(const Action& a, BackwardPass&& made, Effects& fx) {

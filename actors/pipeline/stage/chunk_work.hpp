@@ -136,8 +136,11 @@ class ChunkWork {
   /// Its mini-batch 0 is mini-batch `first` of the replica: as the Source's.
   void begin_at(std::int64_t first) { first_ = first; }
 
-  bool is_head(std::int32_t chunk) const {
-    return chunk + 1 == static_cast<std::int32_t>(c_.chunks.size());
+  bool is_head(std::int32_t chunk) const { return c_.schedule->is_head(chunk); }
+
+  /// What a forward has made, by chunk that is to get it: the parts of the section behind.
+  std::vector<std::pair<std::int32_t, Bundle>> to_behind(std::int32_t chunk, Bundle made) const {
+    return to_section(chunk, c_.schedule->behind(chunk), std::move(made));
   }
 
   Ref<StageRole> stage_of(std::int32_t chunk) const {
@@ -163,18 +166,29 @@ class ChunkWork {
                          Effects& fx);
   void send_output(const Action& a, Bundle y, const Tensor& labels, Effects& fx);
   void finish_input_gradient(const Action& a, Bundle dx, Effects& fx);
-  std::int64_t first_sample(const Action& a, std::int64_t rows) const;
+  std::int64_t place(const Action& a) const;
+  std::int64_t micro_batch_size(const Action& a) const;
+  std::int64_t first_sample(const Action& a) const;
   std::int32_t divide_by(const Action& a) const;
 
   bool last_micro_batch(const Action& a) const {
     return a.micro_batch + 1 == c_.schedule->options.micro_batches;
   }
 
-  Arrivals::Needs needs(std::int32_t chunk) const {
-    const bool head = is_head(chunk);
-    return modules_ ? modules_->needs(chunk)
-                    : Arrivals::Needs{.labels = head, .errors = head ? std::size_t{0} : 1};
+  Arrivals::Needs needs(std::int32_t index) const {
+    const bool head = is_head(index);
+    Arrivals::Needs needs = modules_
+                                ? modules_->needs(index)
+                                : Arrivals::Needs{.inputs = chunk(index)->inputs(),
+                                                  .labels = head,
+                                                  .errors = head ? 0 : chunk(index)->outputs()};
+    needs.of_source = c_.schedule->is_first(index);
+    return needs;
   }
+
+  std::vector<std::pair<std::int32_t, Bundle>> to_section(std::int32_t from,
+                                                          std::int32_t first,
+                                                          Bundle made) const;
 
   const std::shared_ptr<const Chunk>& chunk(std::int32_t index) const {
     return c_.chunks[static_cast<std::size_t>(index)];

@@ -1,5 +1,7 @@
 #include "actors/pipeline/stage/evaluation_lane.hpp"
 
+#include "runtime/model/width.hpp"
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -16,10 +18,28 @@ bool EvaluationLane::came(PullReply& m) {
   return true;
 }
 
+void EvaluationLane::add(MarkBatch m) {
+  const auto same = std::find_if(waiting_.begin(), waiting_.end(), [&](const MarkBatch& one) {
+    return one.step == m.step && one.index == m.index && one.chunk == m.chunk && one.own == m.own;
+  });
+  if (same == waiting_.end()) {
+    waiting_.push_back(std::move(m));
+    return;
+  }
+  add_pieces(same->bundle, std::move(m.bundle));
+  if (m.labels) {
+    same->labels = std::move(m.labels);
+  }
+}
+
 bool EvaluationLane::ready(Effects& fx) {
-  if (running_ || open_ || waiting_.empty()) {
+  const auto whole = std::find_if(waiting_.begin(), waiting_.end(), [&](const MarkBatch& one) {
+    return one.bundle.size() >= chunks_.at(static_cast<std::size_t>(one.chunk))->inputs();
+  });
+  if (running_ || open_ || whole == waiting_.end()) {
     return false;
   }
+  std::rotate(waiting_.begin(), whole, whole + 1);
   const MarkBatch& batch = waiting_.front();
   const Chunk& chunk = *chunks_.at(static_cast<std::size_t>(batch.chunk));
   Pinned& pinned = weights_[batch.chunk];

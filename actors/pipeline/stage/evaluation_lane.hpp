@@ -21,12 +21,13 @@ class EvaluationLane {
   EvaluationLane(std::vector<std::shared_ptr<const Chunk>> chunks, ShardClient& shards)
       : chunks_(std::move(chunks)), shards_(shards) {}
 
-  void add(MarkBatch m) { waiting_.push_back(std::move(m)); }
+  /// Adds to what other parts have sent of the same batch.
+  void add(MarkBatch m);
 
   /// True where the answer belongs to this lane's open question.
   bool came(PullReply& m);
 
-  /// Whether the first batch can start now. Asks for weights where some are missing.
+  /// Whether a batch of which all is there can start now, which becomes the first. Asks for weights where some are missing.
   bool ready(Effects& fx);
 
   /// The first batch and its weights. Only where ready().

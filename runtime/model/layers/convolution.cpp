@@ -27,16 +27,47 @@ std::int64_t pixels_met(std::int64_t input, std::int64_t output, const Convoluti
 
 class Convolution final : public PlainLayer {
  public:
-  Convolution(std::string name, const ConvolutionLayerOptions& options)
+  /// `parameters`: of a part; empty: all of it.
+  Convolution(std::string name,
+              const ConvolutionLayerOptions& options,
+              std::vector<ParameterSpec> parameters = {})
       : PlainLayer(std::move(name)),
         o_(options),
         full_(windows(o_.input, o_.geometry, o_.outputs)),
         pooled_({full_[0] / o_.pool, full_[1] / o_.pool, o_.outputs}),
         // Max pooling commutes with a rising function, so the derivative is taken on the smaller,
         // pooled output.
-        pools_after_(o_.pool > 1 && derivative_from_output(o_.activation)) {}
+        pools_after_(o_.pool > 1 && derivative_from_output(o_.activation)),
+        parameters_(parameters.empty() ? whole_parameters() : std::move(parameters)) {}
 
-  std::vector<ParameterSpec> parameters() const override {
+  std::vector<ParameterSpec> parameters() const override { return parameters_; }
+
+  /// Its own output channels, of the whole image.
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    if (in.spread == Holding::rows && !part.divides(o_.outputs)) {
+      return LayerPart{};
+    }
+    if (in.spread != Holding::whole || !part.divides(o_.outputs)) {
+      return {};
+    }
+    ConvolutionLayerOptions own = o_;
+    own.outputs /= part.parts;
+    const Shape& filters = parameters_[0].shape;
+    const std::int64_t each = filters.elements() / o_.outputs;
+    std::vector<ParameterSpec> pieces{piece_of(parameters_[0],
+                                               {own.outputs, filters[1], filters[2], filters[3]},
+                                               1,
+                                               {o_.outputs},
+                                               each,
+                                               part)};
+    if (o_.bias) {
+      pieces.push_back(piece_of(parameters_[1], {own.outputs}, 1, {o_.outputs}, 1, part));
+    }
+    return LayerPart{.layer = std::make_shared<Convolution>(name(), own, std::move(pieces)),
+                     .out = Holding::columns};
+  }
+
+  std::vector<ParameterSpec> whole_parameters() const {
     const std::int64_t k = o_.geometry.kernel;
     const std::int64_t fan_in = k * k * o_.input[2];
     std::vector<ParameterSpec> all{{.name = name() + ".weight",
@@ -155,7 +186,21 @@ class Convolution final : public PlainLayer {
   Shape full_;  // (H', W', outputs) before pooling
   Shape pooled_;
   bool pools_after_;
+  std::vector<ParameterSpec> parameters_;
 };
+
+/// Of a layer that does the same in every channel and every sample: `of` makes it anew for another shape.
+template <class Of>
+std::optional<LayerPart> pool_part(const Held& in, const WidthPart& part, Of&& of) {
+  if (in.spread == Holding::sum || !in.groups.empty()) {
+    return {};
+  }
+  LayerPart made{.out = in.spread};
+  if (in.spread == Holding::columns) {
+    made.layer = of(columns_of(in.whole, part));
+  }
+  return made;
+}
 
 class MaxPool final : public PlainLayer {
  public:
@@ -166,6 +211,12 @@ class MaxPool final : public PlainLayer {
         output_(windows(input, geometry, input[2])) {}
 
   Shape output_shape() const override { return output_; }
+
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    return pool_part(in, part, [&](const Shape& input) {
+      return std::make_shared<MaxPool>(name(), input, geometry_);
+    });
+  }
 
   bool takes_operands() const override { return true; }
 
@@ -213,6 +264,12 @@ class AveragePool final : public PlainLayer {
         output_(windows(input, geometry, input[2])) {}
 
   Shape output_shape() const override { return output_; }
+
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    return pool_part(in, part, [&](const Shape& input) {
+      return std::make_shared<AveragePool>(name(), input, geometry_);
+    });
+  }
 
   bool takes_operands() const override { return true; }
 

@@ -10,9 +10,39 @@ namespace {
 
 class Dense final : public PlainLayer {
  public:
-  Dense(std::string name, const DenseOptions& options) : PlainLayer(std::move(name)), o_(options) {}
+  Dense(std::string name, const DenseOptions& options)
+      : PlainLayer(std::move(name)), o_(options), parameters_(whole_parameters()) {}
 
-  std::vector<ParameterSpec> parameters() const override {
+  /// A part of it, whose parameters are these.
+  Dense(std::string name, const DenseOptions& options, std::vector<ParameterSpec> parameters)
+      : PlainLayer(std::move(name)), o_(options), parameters_(std::move(parameters)) {}
+
+  std::vector<ParameterSpec> parameters() const override { return parameters_; }
+
+  /// Megatron-LM's pair (Shoeybi et al. 2019): by outputs where the input is whole, by inputs behind it. What has no
+  /// even share, and a head, is left whole, and each part has its own samples.
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    const bool by_outputs = !o_.head && o_.tied_weight.empty() && cuts_outputs(part);
+    if (in.spread == Holding::rows && !by_outputs) {
+      return LayerPart{};
+    }
+    if (in.spread == Holding::whole && by_outputs) {
+      return LayerPart{
+          .layer = outputs_of(part), .out = Holding::columns, .groups = o_.output_groups};
+    }
+    if (in.spread == Holding::columns && in.groups.empty() && o_.tied_weight.empty()) {
+      const bool activates = o_.activation != ActivationKind::none;
+      return LayerPart{
+          .layer = inputs_of(in.whole.back(), part),
+          .out = Holding::sum,
+          .behind = activates
+                        ? activation_layer(name() + ".activation", output_shape(), o_.activation)
+                        : nullptr};
+    }
+    return {};
+  }
+
+  std::vector<ParameterSpec> whole_parameters() const {
     const bool tied = !o_.tied_weight.empty();
     std::vector<ParameterSpec> all{{.name = tied ? o_.tied_weight : name() + ".weight",
                                     .shape = {o_.outputs, o_.inputs},
@@ -106,7 +136,48 @@ class Dense final : public PlainLayer {
 
   std::int64_t rows_each() const { return std::max<std::int64_t>(1, o_.positions); }
 
+  std::vector<std::int64_t> groups() const {
+    return o_.output_groups.empty() ? std::vector<std::int64_t>{o_.outputs} : o_.output_groups;
+  }
+
+  bool cuts_outputs(const WidthPart& part) const {
+    const std::vector<std::int64_t> all = groups();
+    return std::all_of(
+        all.begin(), all.end(), [&](std::int64_t group) { return part.divides(group); });
+  }
+
+  /// y's own columns, of the whole x.
+  std::shared_ptr<const Layer> outputs_of(const WidthPart& part) const {
+    DenseOptions own = o_;
+    own.outputs /= part.parts;
+    std::vector<ParameterSpec> pieces{
+        piece_of(parameters_[0], {own.outputs, o_.inputs}, 1, groups(), o_.inputs, part)};
+    if (o_.bias) {
+      pieces.push_back(piece_of(parameters_[1], {own.outputs}, 1, groups(), 1, part));
+    }
+    return std::make_shared<Dense>(name(), own, std::move(pieces));
+  }
+
+  /// A summand of y, of x's own columns; `columns`: all that x has. The bias is in the first part's.
+  std::shared_ptr<const Layer> inputs_of(std::int64_t columns, const WidthPart& part) const {
+    DenseOptions own = o_;
+    own.inputs /= part.parts;
+    own.activation = ActivationKind::none;
+    own.bias = o_.bias && part.rank == 0;
+    std::vector<ParameterSpec> pieces{piece_of(parameters_[0],
+                                               {o_.outputs, own.inputs},
+                                               o_.outputs * o_.inputs / columns,
+                                               {columns},
+                                               1,
+                                               part)};
+    if (own.bias) {
+      pieces.push_back(parameters_[1]);
+    }
+    return std::make_shared<Dense>(name(), own, std::move(pieces));
+  }
+
   DenseOptions o_;
+  std::vector<ParameterSpec> parameters_;
 };
 
 }  // namespace

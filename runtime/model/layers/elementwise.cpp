@@ -13,6 +13,17 @@ class Activation final : public PlainLayer {
 
   Shape output_shape() const override { return input_; }
 
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    if (in.spread == Holding::sum) {
+      return {};
+    }
+    LayerPart made{.out = in.spread, .groups = in.groups};
+    if (in.spread == Holding::columns) {
+      made.layer = std::make_shared<Activation>(name(), columns_of(in.whole, part), kind_);
+    }
+    return made;
+  }
+
   Flops flops() const override {
     const auto n = static_cast<double>(input_.elements());
     return {n, n, 0};
@@ -58,6 +69,11 @@ class Dropout final : public PlainLayer {
       : PlainLayer(std::move(name)), input_(input), rate_(static_cast<float>(rate)) {}
 
   Shape output_shape() const override { return input_; }
+
+  /// It is keyed by sample.
+  std::optional<LayerPart> part(const Held& in, const WidthPart& /*part*/) const override {
+    return in.spread == Holding::rows ? std::optional(LayerPart{}) : std::nullopt;
+  }
 
   Flops flops() const override {
     const auto n = static_cast<double>(input_.elements());

@@ -24,14 +24,14 @@ void hand_over(Stream& stream, const Tensor& from, const Gradient& g) {
 /// tensors x, mean, inverse deviation and perhaps y, then dgamma and dbeta.
 class Normalization : public PlainLayer {
  public:
-  Normalization(std::string name, Shape input, bool bias = true)
-      : PlainLayer(std::move(name)), input_(input), bias_(bias) {}
+  /// `part`: whose channels these are.
+  Normalization(std::string name, Shape input, bool bias = true, WidthPart part = {})
+      : PlainLayer(std::move(name)), input_(input), bias_(bias), part_(part) {}
 
   std::vector<ParameterSpec> parameters() const override {
-    std::vector<ParameterSpec> all{
-        {.name = name() + ".weight", .shape = {width()}, .initial = Initial::one}};
+    std::vector<ParameterSpec> all{each_channel("weight", Initial::one)};
     if (bias_) {
-      all.push_back({.name = name() + ".bias", .shape = {width()}, .initial = Initial::zero});
+      all.push_back(each_channel("bias", Initial::zero));
     }
     return all;
   }
@@ -59,6 +59,14 @@ class Normalization : public PlainLayer {
  protected:
   std::int64_t width() const { return input_.back(); }
 
+  /// One number a channel.
+  ParameterSpec each_channel(const char* what, Initial initial) const {
+    const std::int64_t all = width() * part_.parts;
+    const ParameterSpec whole{
+        .name = concat(name(), '.', what), .shape = {all}, .initial = initial};
+    return part_.parts == 1 ? whole : piece_of(whole, {width()}, 1, {all}, 1, part_);
+  }
+
   Tensor as_rows(const Tensor& x) const { return x.reshape({x.elements() / width(), width()}); }
 
   Tensor beta(Stream& stream, Parameters w) const {
@@ -76,16 +84,26 @@ class Normalization : public PlainLayer {
 
   Shape input_;
   bool bias_;
+  WidthPart part_;
 };
 
 class BatchNorm final : public Normalization {
  public:
-  BatchNorm(std::string name, Shape input, ActivationKind activation)
-      : Normalization(std::move(name), input), activation_(activation) {}
+  BatchNorm(std::string name, Shape input, ActivationKind activation, WidthPart part = {})
+      : Normalization(std::move(name), input, true, part), activation_(activation) {}
 
   std::vector<ParameterSpec> buffers() const override {
-    return {{.name = name() + ".running_mean", .shape = {width()}, .initial = Initial::zero},
-            {.name = name() + ".running_var", .shape = {width()}, .initial = Initial::one}};
+    return {each_channel("running_mean", Initial::zero), each_channel("running_var", Initial::one)};
+  }
+
+  /// By channels: by samples the statistics would be others.
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    if (in.spread != Holding::columns || !in.groups.empty()) {
+      return {};
+    }
+    return LayerPart{
+        .layer = std::make_shared<BatchNorm>(name(), columns_of(in.whole, part), activation_, part),
+        .out = Holding::columns};
   }
 
   std::int64_t saved_bytes() const override {
@@ -178,6 +196,10 @@ class LayerNorm final : public Normalization {
  public:
   using Normalization::Normalization;
 
+  std::optional<LayerPart> part(const Held& in, const WidthPart& /*part*/) const override {
+    return in.spread == Holding::rows ? std::optional(LayerPart{}) : std::nullopt;
+  }
+
   Tensor transform(const Pass& pass,
                    Parameters w,
                    std::span<Tensor>,
@@ -225,8 +247,20 @@ class LayerNorm final : public Normalization {
 
 class GroupNorm final : public Normalization {
  public:
-  GroupNorm(std::string name, Shape input, std::int64_t groups)
-      : Normalization(std::move(name), input), groups_(groups) {}
+  GroupNorm(std::string name, Shape input, std::int64_t groups, WidthPart part = {})
+      : Normalization(std::move(name), input, true, part), groups_(groups) {}
+
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    if (in.spread == Holding::rows) {
+      return LayerPart{};
+    }
+    if (in.spread != Holding::columns || !in.groups.empty() || !part.divides(groups_)) {
+      return {};
+    }
+    return LayerPart{.layer = std::make_shared<GroupNorm>(
+                         name(), columns_of(in.whole, part), groups_ / part.parts, part),
+                     .out = Holding::columns};
+  }
 
   Tensor transform(const Pass& pass,
                    Parameters w,

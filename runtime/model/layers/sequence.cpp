@@ -35,6 +35,10 @@ class Embedding final : public PlainLayer {
 
   Shape output_shape() const override { return {o_.length, o_.width}; }
 
+  std::optional<LayerPart> part(const Held& in, const WidthPart& /*part*/) const override {
+    return in.spread == Holding::rows ? std::optional(LayerPart{}) : std::nullopt;
+  }
+
   Flops flops() const override {
     const auto n = static_cast<double>(o_.length * o_.width);
     return {n, 0, n};
@@ -81,6 +85,17 @@ class Attention final : public PlainLayer {
       : PlainLayer(std::move(name)), length_(length), width_(width), heads_(heads) {}
 
   Shape output_shape() const override { return {length_, width_}; }
+
+  /// Its own heads.
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    const std::vector<std::int64_t> q_k_v{width_, width_, width_};
+    if (in.spread != Holding::columns || in.groups != q_k_v || !part.divides(heads_)) {
+      return {};
+    }
+    return LayerPart{.layer = std::make_shared<Attention>(
+                         name(), length_, width_ / part.parts, heads_ / part.parts),
+                     .out = Holding::columns};
+  }
 
   Flops flops() const override {
     // Two products of (T, T) by the width, of which the mask leaves a half; five backward.

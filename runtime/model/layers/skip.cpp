@@ -22,12 +22,25 @@ DType sum_type(const Tensor& a, const Tensor& b) {
   return a.type() == b.type() ? a.type() : DType::float32;
 }
 
+/// The layer as it is, whatever it is given but summands.
+std::optional<LayerPart> as_held(const Held& in) {
+  return in.spread == Holding::sum
+             ? std::nullopt
+             : std::optional(LayerPart{.out = in.spread, .groups = in.groups});
+}
+
 class Fork final : public Layer {
  public:
   Fork(std::string name, std::string skip) : Layer(std::move(name)), skip_(std::move(skip)) {}
 
+  std::string skip() const override { return skip_; }
+
+  std::optional<LayerPart> part(const Held& in, const WidthPart& /*part*/) const override {
+    return as_held(in);
+  }
+
   void shapes(BundleShape& bundle) const override {
-    bundle.push_back({skip_, bundle.front().shape});
+    bundle.push_back({skip_, bundle.front().shape, bundle.front().share});
   }
 
   bool takes_operands() const override { return true; }
@@ -69,6 +82,16 @@ class Join final : public Layer {
  public:
   Join(std::string name, std::string skip, Shape shape, ActivationKind activation)
       : Layer(std::move(name)), skip_(std::move(skip)), shape_(shape), activation_(activation) {}
+
+  std::string skip() const override { return skip_; }
+
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    std::optional<LayerPart> made = as_held(in);
+    if (in.spread == Holding::columns) {
+      made->layer = std::make_shared<Join>(name(), skip_, columns_of(shape_, part), activation_);
+    }
+    return made;
+  }
 
   void shapes(BundleShape& bundle) const override { bundle.erase(find(bundle, skip_)); }
 
@@ -119,6 +142,16 @@ class OnSkip final : public Layer {
  public:
   OnSkip(std::string skip, std::shared_ptr<const Layer> layer)
       : Layer(layer->name()), skip_(std::move(skip)), layer_(std::move(layer)) {}
+
+  std::string skip() const override { return skip_; }
+
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    std::optional<LayerPart> made = layer_->part(in, part);
+    if (made && made->layer) {
+      made->layer = std::make_shared<OnSkip>(skip_, made->layer);
+    }
+    return made;
+  }
 
   std::vector<ParameterSpec> parameters() const override { return layer_->parameters(); }
 

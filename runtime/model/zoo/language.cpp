@@ -3,6 +3,8 @@
 #include "runtime/model/zoo/parts.hpp"
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 namespace troupe::zoo {
 
@@ -104,14 +106,16 @@ Result<void> add_gpt(Network& network, const proto::Gpt& options, std::int64_t v
                          std::int64_t inputs,
                          std::int64_t outputs,
                          double deviation,
-                         ActivationKind activation) {
+                         ActivationKind activation,
+                         std::vector<std::int64_t> groups = {}) {
     network.add(dense_layer(name,
                             {.inputs = inputs,
                              .outputs = outputs,
                              .activation = activation,
                              .initial = Initial::normal,
                              .deviation = deviation,
-                             .positions = length}));
+                             .positions = length,
+                             .output_groups = std::move(groups)}));
   };
   network.add(embedding_layer("transformer.wte",
                               {.vocabulary = vocabulary,
@@ -127,7 +131,12 @@ Result<void> add_gpt(Network& network, const proto::Gpt& options, std::int64_t v
     const std::string name = "transformer.h." + std::to_string(i);
     network.add(fork_layer(name + ".attn.fork", name + ".attn.skip"));
     network.add(layer_norm_layer(name + ".ln_1", network.shape()));
-    dense(name + ".attn.c_attn", width, 3 * width, kDeviation, ActivationKind::none);
+    dense(name + ".attn.c_attn",
+          width,
+          3 * width,
+          kDeviation,
+          ActivationKind::none,
+          {width, width, width});
     network.add(attention_layer(name + ".attn", length, width, options.heads()));
     dense(name + ".attn.c_proj", width, width, branch, ActivationKind::none);
     drop(name + ".attn.resid_dropout");

@@ -1,5 +1,6 @@
 // Checks of exchanges whose server asks a rule: what goes together of rule, parts, optimizer, pipeline and
 // traffic. They look at the facts that schemes tell of themselves.
+#include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/exchange_checks.hpp"
 #include "runtime/schemes/exchanges/replica_checks.hpp"
 

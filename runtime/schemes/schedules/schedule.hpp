@@ -75,6 +75,8 @@ struct Schedule {
   bool inputs_predicted = false;  // chunks but the first get inputs from predictors of their own
   bool flushed = true;            // no mini-batch starts before the last one's update
   std::int32_t chunks = 1;
+  std::int32_t width =
+      1;  // parts that work on a section together: chunk c is part c mod width of section c / width
   std::vector<std::int32_t> placement;  // by chunk: the stage that works on it
   std::vector<Sequence> stages;         // by stage
   std::vector<std::int64_t> delay;      // by chunk: the greatest distance of a forward
@@ -82,6 +84,21 @@ struct Schedule {
 
   std::int32_t stage_of(std::int32_t chunk) const {
     return placement[static_cast<std::size_t>(chunk)];
+  }
+
+  /// Whether the source sends the chunk its inputs.
+  bool is_first(std::int32_t chunk) const { return chunk < width; }
+
+  /// Whether the chunk ends with the loss.
+  bool is_head(std::int32_t chunk) const { return chunk + width >= chunks; }
+
+  /// Part `part` of the section behind the chunk's, or of the one before it.
+  std::int32_t behind(std::int32_t chunk, std::int32_t part = 0) const {
+    return (chunk / width + 1) * width + part;
+  }
+
+  std::int32_t before(std::int32_t chunk, std::int32_t part = 0) const {
+    return (chunk / width - 1) * width + part;
   }
 
   /// The forward of this micro-batch on `chunk`, with its natural step.
@@ -101,6 +118,13 @@ Result<void> check_schedule_options(const ScheduleOptions& options);
 /// long; of those that would start together, the chunk nearest to the loss is first. Not for
 /// schedules that place several chunks on a stage themselves.
 Result<Schedule> make_schedule(const ScheduleOptions& options);
+
+/// The same schedule where each chunk c is cut into sections[c] sections and each of these into `width` parts
+/// (runtime/model/width.hpp). Part t of what stage k works on is stage k width + t; it takes a chunk's sections in their
+/// order, and in the opposite one backwards.
+Schedule cut_in_width(const Schedule& deep,
+                      const std::vector<std::int32_t>& sections,
+                      std::int32_t width);
 
 /// Follows every stage through `batches` mini-batches by the dependencies alone. Error (usage)
 /// names each stage that waits for what never comes, and what that is.

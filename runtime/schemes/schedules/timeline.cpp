@@ -37,16 +37,33 @@ double duration(Act act, const ChunkTimes& t) {
   return 0;
 }
 
-/// Times at which a chunk has something from its neighbour, in order of micro-batches.
-using Arrivals = std::vector<std::deque<double>>;
+/// Times at which a chunk has something from its neighbours, in order of micro-batches.
+class Arrivals {
+ public:
+  /// Each chunk has something from `senders` others, which are neighbours in number.
+  Arrivals(std::int32_t chunks, std::int32_t senders)
+      : senders_(senders), times_(static_cast<std::size_t>(chunks * senders)) {}
 
-/// When the next of a chunk's inputs is there. It is taken away.
-double taken(Arrivals& arrivals, std::int32_t chunk) {
-  auto& times = arrivals[static_cast<std::size_t>(chunk)];
-  const double time = times.front();
-  times.pop_front();
-  return time;
-}
+  void add(std::int32_t chunk, std::int32_t from, double time) { of(chunk, from).push_back(time); }
+
+  /// When the next of a chunk's inputs is there. It is taken away.
+  double taken(std::int32_t chunk) {
+    double time = 0;
+    for (std::int32_t from = 0; from < senders_; ++from) {
+      time = std::max(time, of(chunk, from).front());
+      of(chunk, from).pop_front();
+    }
+    return time;
+  }
+
+ private:
+  std::deque<double>& of(std::int32_t chunk, std::int32_t from) {
+    return times_[static_cast<std::size_t>(chunk * senders_ + from % senders_)];
+  }
+
+  std::int32_t senders_;
+  std::vector<std::deque<double>> times_;
+};
 
 bool sends_error(Act act) {
   return act == Act::backward || act == Act::input_gradient;
@@ -57,8 +74,8 @@ bool sends_error(Act act) {
 Timeline simulate(const Schedule& schedule,
                   const std::vector<ChunkTimes>& times,
                   std::int64_t batches) {
-  Arrivals activations(static_cast<std::size_t>(schedule.chunks));
-  Arrivals errors(static_cast<std::size_t>(schedule.chunks));
+  Arrivals activations(schedule.chunks, schedule.width);
+  Arrivals errors(schedule.chunks, schedule.width);
   std::vector<double> clock(schedule.stages.size());
   Timeline timeline;
   timeline.stages.resize(schedule.stages.size());
@@ -68,11 +85,11 @@ Timeline simulate(const Schedule& schedule,
     double ready = 0;
     if (a.act == Act::forward && a.chunk > 0 && schedule.inputs_predicted) {
       ready = clock[k] + t.predict_input;  // on the stage's own thread
-    } else if (a.act == Act::forward && a.chunk > 0) {
-      ready = taken(activations, a.chunk);
-    } else if (sends_error(a.act) && a.chunk + 1 < schedule.chunks &&
+    } else if (a.act == Act::forward && !schedule.is_first(a.chunk)) {
+      ready = activations.taken(a.chunk);
+    } else if (sends_error(a.act) && !schedule.is_head(a.chunk) &&
                schedule.signal_from != SignalFrom::nobody) {
-      ready = taken(errors, a.chunk);
+      ready = errors.taken(a.chunk);
     }
     const double start = std::max(clock[k], ready);
     const double end = start + duration(a.act, t);
@@ -80,20 +97,25 @@ Timeline simulate(const Schedule& schedule,
     if (duration(a.act, t) > 0) {
       timeline.stages[k].push_back({a, start, end});
     }
-    if (a.act == Act::forward && a.chunk + 1 < schedule.chunks) {
-      activations[static_cast<std::size_t>(a.chunk + 1)].push_back(end + t.link);
-    } else if (a.act == Act::forward && schedule.signal_from == SignalFrom::head) {
-      for (std::size_t c = 0; c + 1 < errors.size(); ++c) {
-        errors[c].push_back(end + times[c + 1].link_back);  // the way of the chunk behind it
+    if (a.act == Act::forward && !schedule.is_head(a.chunk)) {
+      for (std::int32_t part = 0; part < schedule.width; ++part) {
+        activations.add(schedule.behind(a.chunk, part), a.chunk, end + t.link);
       }
-    } else if (sends_error(a.act) && a.chunk > 0 && schedule.signal_from == SignalFrom::next) {
-      const ChunkTimes& before = times[static_cast<std::size_t>(a.chunk - 1)];
+    } else if (a.act == Act::forward && schedule.signal_from == SignalFrom::head) {
+      for (std::int32_t c = 0; c + 1 < schedule.chunks; ++c) {  // the way of the chunk behind it
+        errors.add(c, 0, end + times[static_cast<std::size_t>(c + 1)].link_back);
+      }
+    } else if (sends_error(a.act) && !schedule.is_first(a.chunk) &&
+               schedule.signal_from == SignalFrom::next) {
+      const ChunkTimes& before = times[static_cast<std::size_t>(schedule.before(a.chunk))];
       // An estimate that is mixed with it is made when it comes, and the lesson follows at once.
       const double mixing = schedule.estimates_mixed ? before.predict + before.teach : 0;
-      errors[static_cast<std::size_t>(a.chunk - 1)].push_back(end + t.link_back + mixing);
+      for (std::int32_t part = 0; part < schedule.width; ++part) {
+        errors.add(schedule.before(a.chunk, part), a.chunk, end + t.link_back + mixing);
+      }
     }
     if (a.act == Act::forward && schedule.signal_from == SignalFrom::predictor) {
-      errors[static_cast<std::size_t>(a.chunk)].push_back(end + t.predict);
+      errors.add(a.chunk, 0, end + t.predict);
     }
     timeline.end = std::max(timeline.end, end);
   });

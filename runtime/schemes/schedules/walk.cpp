@@ -83,13 +83,30 @@ class Walker {
 
   std::int64_t number(const Action& a) const { return a.batch * micro_batches_ + a.micro_batch; }
 
-  bool last(std::int32_t chunk) const { return chunk + 1 == s_.chunks; }
+  bool last(std::int32_t chunk) const { return s_.is_head(chunk); }
+
+  /// Whether all parts of the section before, or behind, have this many of what `what` counts.
+  bool all_of(std::int32_t first, std::int64_t Done::*what, std::int64_t n) const {
+    for (std::int32_t t = 0; t < s_.width; ++t) {
+      if (of(first + t).*what <= n) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void wake_all(std::int32_t first) {
+    for (std::int32_t t = 0; t < s_.width; ++t) {
+      wake(s_.stage_of(first + t));
+    }
+  }
 
   bool can_start(const Action& a) const {
     const std::int64_t n = number(a);
     switch (a.act) {
       case Act::forward:
-        return a.chunk == 0 || s_.inputs_predicted || of(a.chunk - 1).forwards > n;
+        return s_.is_first(a.chunk) || s_.inputs_predicted ||
+               all_of(s_.before(a.chunk), &Done::forwards, n);
       case Act::backward:
       case Act::input_gradient:
         return of(a.chunk).forwards > n && (last(a.chunk) || signalled(a.chunk, n));
@@ -105,7 +122,7 @@ class Walker {
   bool signalled(std::int32_t chunk, std::int64_t n) const {
     switch (s_.signal_from) {
       case SignalFrom::next:
-        return of(chunk + 1).errors > n;
+        return all_of(s_.behind(chunk), &Done::errors, n);
       case SignalFrom::head:
         return of(s_.chunks - 1).forwards > n;
       case SignalFrom::nobody:
@@ -121,7 +138,7 @@ class Walker {
       case Act::forward:
         ++done.forwards;
         if (!last(a.chunk)) {
-          wake(s_.stage_of(a.chunk + 1));
+          wake_all(s_.behind(a.chunk));
         } else if (s_.signal_from == SignalFrom::head) {
           for (std::int32_t c = 0; c < a.chunk; ++c) {
             wake(s_.stage_of(c));
@@ -132,8 +149,8 @@ class Walker {
       case Act::input_gradient:
         ++done.errors;
         done.gradients += a.act == Act::backward;
-        if (a.chunk > 0) {
-          wake(s_.stage_of(a.chunk - 1));
+        if (!s_.is_first(a.chunk)) {
+          wake_all(s_.before(a.chunk));
         }
         break;
       case Act::weight_gradient:
@@ -162,12 +179,12 @@ class Walker {
     const Done& done = of(a.chunk);
     switch (a.act) {
       case Act::forward:
-        return concat("F", which, a.chunk - 1);
+        return concat("F", which, s_.before(a.chunk));
       case Act::backward:
       case Act::input_gradient:
         return done.forwards <= number(a)           ? concat("F", which, a.chunk)
                : s_.signal_from == SignalFrom::head ? concat("F", which, s_.chunks - 1)
-                                                    : concat("B", which, a.chunk + 1);
+                                                    : concat("B", which, s_.behind(a.chunk));
       case Act::weight_gradient:
         return concat("I", which, a.chunk);
       case Act::update:

@@ -1,0 +1,89 @@
+#include "apps/topologies/width.hpp"
+
+#include "experiment.pb.h"
+#include "kernels/wording.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
+#include "runtime/schemes/exchanges/all_reduce.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
+#include "runtime/schemes/policies/sections.hpp"
+#include "runtime/schemes/schedules/schedule_scheme.hpp"
+
+#include <string>
+
+namespace troupe {
+namespace {
+
+using E = proto::Experiment;
+
+/// Why an experiment is not cut in width, or "".
+std::string obstacle(const E& e) {
+  const proto::Pipeline& p = e.pipeline();
+  if (decoupled_of(e)) {
+    return "a decoupled module is on one stage; right is 1, or decoupled=none";
+  }
+  if (shared_by(e) == Shared::own || shared_by(e) == Shared::buffer) {
+    return fill_in("it does not go with replicas.exchange {}, which has no pipeline",
+                   exchange_of(e).info.name);
+  }
+  if (p.partition() != proto::Pipeline::flops && p.cut().empty() && p.stages() > 1) {
+    return "pipeline.partition measures layers that are whole; right is flops, or pipeline.cut";
+  }
+  if (e.record().angle_every() > 0) {
+    return "angles are measured between whole modules; right is record.angle_every=0";
+  }
+  if (optimizer_scheme(e.optimizer()).matrices) {
+    return fill_in(
+        "optimizer.rule {} needs a layer's whole matrix, of which a part has a share; right is a "
+        "rule that moves each number by itself, such as adamw",
+        optimizer_scheme(e.optimizer()).info.name);
+  }
+  if (reduces(e) && e.replicas().count() > 1 && !(*chosen_schedule(e))->flushed) {
+    return fill_in(
+        "replicas.exchange.synchronous.reduction ring and tree go with a flushed schedule; {} is "
+        "not; right is server",
+        (*chosen_schedule(e))->info.name);
+  }
+  const std::int64_t rows = e.data().batch_size() / p.micro_batches();
+  return rows >= p.width()
+             ? ""
+             : fill_in("each part has samples of its own, and a micro-batch has {}", rows);
+}
+
+}  // namespace
+
+Constraints<E> width_checks() {
+  return {{"what_is_cut_in_width", [](const E& e) {
+             const std::string why = e.pipeline().width() > 1 ? obstacle(e) : "";
+             return why.empty() ? "" : fill_in("pipeline.width {}: {}", e.pipeline().width(), why);
+           }}};
+}
+
+Result<void> widen(Blueprint& b) {
+  const proto::Pipeline& pipeline = b.experiment.pipeline();
+  b.grid.reset();
+  if (pipeline.width() <= 1) {
+    return {};
+  }
+  if (b.experiment.record().evaluate() && b.data->size(Split::test) < pipeline.width()) {
+    return usage_error(
+        "pipeline.width {}: each part has samples of its own, and the test data has {}",
+        pipeline.width(),
+        b.data->size(Split::test));
+  }
+  auto first_layers =
+      cut_network(b.network, b.schedule->chunks, {pipeline.cut().begin(), pipeline.cut().end()});
+  if (!first_layers) {
+    return first_layers.error();
+  }
+  auto grid = cut_in_width(b.network, *first_layers, static_cast<std::int32_t>(pipeline.width()));
+  if (!grid) {
+    return grid.error();
+  }
+  const std::int32_t width = grid->network.width;
+  b.schedule = std::make_shared<const Schedule>(cut_in_width(*b.schedule, grid->sections, width));
+  b.view = cut_in_width(b.view, grid->sections, width);
+  b.grid = *std::move(grid);
+  return {};
+}
+
+}  // namespace troupe

@@ -1,0 +1,314 @@
+#include "runtime/model/layers/junction.hpp"
+
+#include "kernels/elementwise.hpp"
+#include "runtime/model/width.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+/// Takes the entry's tensor out of the bundle.
+Tensor take(Bundle& bundle, const std::string& name) {
+  const auto found = std::find_if(
+      bundle.begin(), bundle.end(), [&](const NamedTensor& entry) { return entry.name == name; });
+  TROUPE_CHECK(found != bundle.end(), "the bundle has no entry ", name);
+  Tensor tensor = std::move(found->tensor);
+  bundle.erase(found);
+  return tensor;
+}
+
+/// The samples `rows` of x, without a copy.
+Tensor samples(const Tensor& x, const RowRange& rows) {
+  const std::int64_t each = x.elements() / x.shape()[0];
+  Shape shape{rows.count};
+  for (int i = 1; i < x.shape().dimensions(); ++i) {
+    shape.push_back(x.shape()[i]);
+  }
+  return x.view(rows.first * each, shape);
+}
+
+/// One behind the other.
+Tensor joined_rows(Stream& stream, const std::vector<Tensor>& pieces) {
+  std::int64_t rows = 0;
+  for (const Tensor& piece : pieces) {
+    rows += piece.shape()[0];
+  }
+  Shape shape{rows};
+  for (int i = 1; i < pieces[0].shape().dimensions(); ++i) {
+    shape.push_back(pieces[0].shape()[i]);
+  }
+  const Tensor all = stream.allocate(shape);
+  std::int64_t at = 0;
+  for (const Tensor& piece : pieces) {
+    copy(stream, piece, all.view(at, piece.shape()));
+    at += piece.elements();
+  }
+  return all;
+}
+
+/// As (rows, columns).
+Tensor in_rows(const Tensor& x) {
+  const std::int64_t columns = x.shape().back();
+  return x.reshape({x.elements() / columns, columns});
+}
+
+/// Side by side: each has the same number of columns.
+Tensor joined_columns(Stream& stream, const std::vector<Tensor>& pieces, const Shape& whole) {
+  const Tensor all = stream.allocate(with_batch(pieces[0].shape()[0], whole));
+  const std::int64_t width = pieces[0].shape().back();
+  for (std::size_t t = 0; t < pieces.size(); ++t) {
+    copy_columns(stream,
+                 {.x = in_rows(pieces[t]),
+                  .y = in_rows(all),
+                  .y_first = static_cast<std::int64_t>(t) * width,
+                  .width = width});
+  }
+  return all;
+}
+
+Tensor columns(Stream& stream, const Tensor& x, std::int64_t index, std::int64_t parts) {
+  const std::int64_t width = x.shape().back() / parts;
+  Shape shape;
+  for (int i = 0; i + 1 < x.shape().dimensions(); ++i) {
+    shape.push_back(x.shape()[i]);
+  }
+  shape.push_back(width);
+  const Tensor own = stream.allocate(shape);
+  copy_columns(stream,
+               {.x = in_rows(x), .x_first = index * width, .y = in_rows(own), .width = width});
+  return own;
+}
+
+/// In their order.
+Tensor sum_of(Stream& stream, const std::vector<Tensor>& pieces) {
+  const Tensor sum = stream.allocate(pieces[0].shape());
+  add(stream, pieces[0], pieces[1], ActivationKind::none, sum);
+  for (std::size_t t = 2; t < pieces.size(); ++t) {
+    add(stream, sum, pieces[t], ActivationKind::none, sum);
+  }
+  return sum;
+}
+
+/// A layer without parameters or arithmetic that counts.
+class Junction : public Layer {
+ public:
+  Junction(std::string name, WidthPart part) : Layer(std::move(name)), part_(part) {}
+
+  std::int64_t saved_bytes() const override { return 0; }
+
+  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
+
+ protected:
+  std::vector<Tensor> take_all(Bundle& bundle, std::string (*named)(std::int64_t)) const {
+    std::vector<Tensor> pieces;
+    for (std::int64_t t = 0; t < part_.parts; ++t) {
+      pieces.push_back(take(bundle, named(t)));
+    }
+    return pieces;
+  }
+
+  /// In the place of x.
+  static void put_all(Bundle& bundle,
+                      std::vector<Tensor> pieces,
+                      std::string (*named)(std::int64_t)) {
+    bundle.erase(bundle.begin());
+    for (std::size_t t = pieces.size(); t-- > 0;) {
+      bundle.insert(bundle.begin(), {named(static_cast<std::int64_t>(t)), std::move(pieces[t])});
+    }
+  }
+
+  WidthPart part_;
+};
+
+class Pieces final : public Junction {
+ public:
+  Pieces(std::string name, Holding to, WidthPart part) : Junction(std::move(name), part), to_(to) {}
+
+  void shapes(BundleShape& bundle) const override {
+    NamedShape piece = bundle.front();
+    piece.share = to_ == Holding::rows ? part_.parts : piece.share;
+    bundle.erase(bundle.begin());
+    for (std::int64_t t = part_.parts; t-- > 0;) {
+      piece.name = piece_for(t);
+      bundle.insert(bundle.begin(), piece);
+    }
+  }
+
+  void forward(const Pass&, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+    const Tensor x = bundle.front().tensor;
+    std::vector<Tensor> pieces;
+    for (std::int64_t t = 0; t < part_.parts; ++t) {
+      pieces.push_back(to_ == Holding::whole ? x
+                                             : samples(x, rows_of(x.shape()[0], {t, part_.parts})));
+    }
+    put_all(bundle, std::move(pieces), piece_for);
+  }
+
+  void input_gradient(const Pass& pass, Parameters, Saved&, Bundle& error, bool) const override {
+    const std::vector<Tensor> pieces = take_all(error, piece_for);
+    const Tensor dx =
+        to_ == Holding::whole ? sum_of(pass.stream, pieces) : joined_rows(pass.stream, pieces);
+    error.insert(error.begin(), {"x", dx});
+  }
+
+ private:
+  Holding to_;
+};
+
+class Together final : public Junction {
+ public:
+  Together(std::string name, Holding from, Holding to, Shape whole, WidthPart part)
+      : Junction(std::move(name), part), from_(from), to_(to), whole_(whole) {}
+
+  void shapes(BundleShape& bundle) const override {
+    std::erase_if(bundle, [&](const NamedShape& entry) {
+      for (std::int64_t t = 0; t < part_.parts; ++t) {
+        if (entry.name == piece_from(t)) {
+          return true;
+        }
+      }
+      return false;
+    });
+    bundle.insert(bundle.begin(), {"x", whole_, to_ == Holding::rows ? part_.parts : 1});
+  }
+
+  void forward(
+      const Pass& pass, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+    const std::vector<Tensor> pieces = take_all(bundle, piece_from);
+    const Tensor x = from_ == Holding::rows  ? joined_rows(pass.stream, pieces)
+                     : from_ == Holding::sum ? sum_of(pass.stream, pieces)
+                                             : joined_columns(pass.stream, pieces, whole_);
+    bundle.insert(bundle.begin(), {"x", x});
+  }
+
+  void input_gradient(
+      const Pass& pass, Parameters, Saved&, Bundle& error, bool want_dx) const override {
+    const Tensor dx = error.front().tensor;
+    std::vector<Tensor> pieces(static_cast<std::size_t>(part_.parts));
+    for (std::int64_t t = 0; want_dx && t < part_.parts; ++t) {
+      pieces[static_cast<std::size_t>(t)] =
+          from_ == Holding::rows  ? samples(dx, rows_of(dx.shape()[0], {t, part_.parts}))
+          : from_ == Holding::sum ? dx
+                                  : columns(pass.stream, dx, t, part_.parts);
+    }
+    put_all(error, std::move(pieces), piece_from);
+  }
+
+ private:
+  Holding from_;
+  Holding to_;
+  Shape whole_;
+};
+
+class OwnRows final : public Junction {
+ public:
+  using Junction::Junction;
+
+  void shapes(BundleShape& bundle) const override { bundle.front().share = part_.parts; }
+
+  void forward(
+      const Pass&, Parameters, std::span<Tensor>, Bundle& bundle, Saved& saved) const override {
+    const Tensor x = bundle.front().tensor;
+    bundle.front().tensor = samples(x, rows_of(x.shape()[0], part_));
+    saved = {x.view(0, {0, x.shape()[0]})};  // its extents say how many samples there are
+  }
+
+  void input_gradient(
+      const Pass& pass, Parameters, Saved& saved, Bundle& error, bool want_dx) const override {
+    const std::int64_t all = saved[0].shape()[1];
+    saved.clear();
+    const Tensor own = error.front().tensor;
+    if (!want_dx || !own) {
+      error.front().tensor = {};
+      return;
+    }
+    const RowRange rows = rows_of(all, part_);
+    const std::int64_t each = own.elements() / own.shape()[0];
+    Shape shape{all};
+    for (int i = 1; i < own.shape().dimensions(); ++i) {
+      shape.push_back(own.shape()[i]);
+    }
+    const Tensor dx = pass.stream.allocate(shape);
+    fill(pass.stream, dx, 0);
+    copy(pass.stream, own, dx.view(rows.first * each, own.shape()));
+    error.front().tensor = dx;
+  }
+};
+
+class Shared final : public Layer {
+ public:
+  explicit Shared(std::shared_ptr<const Layer> layer)
+      : Layer(layer->name()), layer_(std::move(layer)) {}
+
+  std::vector<ParameterSpec> parameters() const override {
+    std::vector<ParameterSpec> all = layer_->parameters();
+    for (ParameterSpec& spec : all) {
+      spec.tied = true;
+    }
+    return all;
+  }
+
+  std::vector<ParameterSpec> buffers() const override { return layer_->buffers(); }
+
+  void shapes(BundleShape& bundle) const override { layer_->shapes(bundle); }
+
+  Flops flops() const override { return layer_->flops(); }
+
+  bool takes_operands() const override { return layer_->takes_operands(); }
+
+  std::int64_t saved_bytes() const override { return layer_->saved_bytes(); }
+
+  void forward(const Pass& pass,
+               Parameters w,
+               std::span<Tensor> buffers,
+               Bundle& bundle,
+               Saved& saved) const override {
+    layer_->forward(pass, w, buffers, bundle, saved);
+  }
+
+  void input_gradient(
+      const Pass& pass, Parameters w, Saved& saved, Bundle& error, bool want_dx) const override {
+    layer_->input_gradient(pass, w, saved, error, want_dx);
+  }
+
+  void weight_gradient(Stream& stream,
+                       const Saved& saved,
+                       std::span<const Gradient> g) const override {
+    layer_->weight_gradient(stream, saved, g);
+  }
+
+ private:
+  std::shared_ptr<const Layer> layer_;
+};
+
+}  // namespace
+
+std::string piece_for(std::int64_t part) {
+  return concat("x>", part);
+}
+
+std::string piece_from(std::int64_t part) {
+  return concat("x<", part);
+}
+
+std::shared_ptr<const Layer> pieces_layer(std::string name, Holding to, WidthPart part) {
+  return std::make_shared<Pieces>(std::move(name), to, part);
+}
+
+std::shared_ptr<const Layer> together_layer(
+    std::string name, Holding from, Holding to, Shape whole, WidthPart part) {
+  return std::make_shared<Together>(std::move(name), from, to, whole, part);
+}
+
+std::shared_ptr<const Layer> own_rows_layer(std::string name, WidthPart part) {
+  return std::make_shared<OwnRows>(std::move(name), part);
+}
+
+std::shared_ptr<const Layer> shared_layer(std::shared_ptr<const Layer> layer) {
+  return std::make_shared<Shared>(std::move(layer));
+}
+
+}  // namespace troupe

@@ -1,0 +1,28 @@
+// The two layers of a junction (runtime/model/width.hpp); private to the folder above.
+#pragma once
+
+#include "runtime/model/layer.hpp"
+
+#include <memory>
+#include <string>
+
+namespace troupe {
+
+/// The name of an entry of a bundle: a piece that is for part `part` (of it, in the gradients), or comes of it.
+std::string piece_for(std::int64_t part);
+std::string piece_from(std::int64_t part);
+
+/// x in pieces, one for each part: all of it where the next section has it whole, else that part's rows.
+std::shared_ptr<const Layer> pieces_layer(std::string name, Holding to, WidthPart part);
+
+/// x of the pieces of all parts, held like `from` before, and like `to` from here on. `whole`: a sample of x, were it in one place.
+std::shared_ptr<const Layer> together_layer(
+    std::string name, Holding from, Holding to, Shape whole, WidthPart part);
+
+/// The part's own samples of an x that each part has.
+std::shared_ptr<const Layer> own_rows_layer(std::string name, WidthPart part);
+
+/// The layer, whose parameters all parts share.
+std::shared_ptr<const Layer> shared_layer(std::shared_ptr<const Layer> layer);
+
+}  // namespace troupe

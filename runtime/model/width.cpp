@@ -1,0 +1,301 @@
+#include "runtime/model/width.hpp"
+
+#include "kernels/wording.hpp"
+#include "runtime/model/layers/junction.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+/// Layers between two junctions, as one of the parts has them.
+using Layers = std::vector<std::shared_ptr<const Layer>>;
+
+struct Section {
+  std::vector<Layers> of_part;
+  std::size_t chunk = 0;  // of the network before
+};
+
+/// What stands where a skip connection is closed or worked on.
+struct Skip {
+  Holding spread = Holding::whole;
+  std::vector<std::int64_t> groups{};
+};
+
+class Cutter {
+ public:
+  Cutter(const Network& network, const std::vector<std::int64_t>& first_layers, std::int32_t parts)
+      : network_(network), first_layers_(first_layers), parts_(parts) {
+    x_.whole = network.input;
+    open_section(0);
+  }
+
+  Result<Grid> cut() {
+    for (std::size_t i = 0; i < network_.layers.size(); ++i) {
+      if (i > 0 && chunk_of(i) != sections_.back().chunk) {
+        open_section(chunk_of(i));
+      }
+      if (!add(i)) {
+        return usage_error(
+            "pipeline.width: layer {} is not made to be worked on by {} parts: its {} have no even "
+            "shares, or it is of a kind that is not cut; right is 1, or another model",
+            network_.layers[i]->name(),
+            parts_,
+            "outputs, channels or heads");
+      }
+    }
+    if (x_.spread != Holding::rows && !turn(Holding::rows, "loss")) {
+      return usage_error("pipeline.width: the network's output is not cut by {} parts", parts_);
+    }
+    return grid();
+  }
+
+ private:
+  std::size_t chunk_of(std::size_t layer) const {
+    const auto next = std::upper_bound(
+        first_layers_.begin(), first_layers_.end(), static_cast<std::int64_t>(layer));
+    return static_cast<std::size_t>(next - first_layers_.begin()) - 1;
+  }
+
+  WidthPart part(std::int64_t rank) const { return {rank, parts_}; }
+
+  void open_section(std::size_t chunk) {
+    sections_.push_back(
+        {.of_part = std::vector<Layers>(static_cast<std::size_t>(parts_)), .chunk = chunk});
+  }
+
+  template <class Make>
+  void append(Make&& make) {
+    for (std::int64_t t = 0; t < parts_; ++t) {
+      sections_.back().of_part[static_cast<std::size_t>(t)].push_back(make(part(t)));
+    }
+  }
+
+  /// Layer `i`, behind a junction where it wants x held otherwise. False: it is not made for it.
+  bool add(std::size_t i) {
+    const Layer& layer = *network_.layers[i];
+    const std::string skip = layer.skip();
+    const bool opens = !skip.empty() && !skips_.contains(skip);
+    const bool closes = !skip.empty() && !opens && !has_entry(i, skip);
+    const std::string name = layer.name();
+    if (!skip.empty() && !opens && !closes) {
+      return add_on_skip(i, skips_.at(skip));
+    }
+    if (closes) {
+      const Skip held = skips_.at(skip);
+      skips_.erase(skip);
+      if ((x_.spread != held.spread && !turn(held.spread, name)) || x_.groups != held.groups) {
+        return false;
+      }
+    } else if (opens && !fits_its_skip(i, skip) && !turn(Holding::whole, name)) {
+      return false;
+    }
+    const auto held = spread_for(layer);
+    if (!held || (*held != x_.spread && !turn(*held, name))) {
+      return false;
+    }
+    append_parts(i, x_);
+    if (opens) {
+      skips_[skip] = {x_.spread, x_.groups};
+    }
+    return true;
+  }
+
+  bool has_entry(std::size_t layer, const std::string& skip) const {
+    const BundleShape& after = network_.after[layer];
+    return std::any_of(
+        after.begin(), after.end(), [&](const NamedShape& entry) { return entry.name == skip; });
+  }
+
+  /// How x is to be held for the layer: as it is, if that will do.
+  std::optional<Holding> spread_for(const Layer& layer) const {
+    for (const Holding spread : {x_.spread, Holding::whole, Holding::rows}) {
+      Held held = x_;
+      if (spread != x_.spread) {
+        held.spread = spread;
+        held.groups.clear();
+      }
+      if (layer.part(held, part(0))) {
+        return spread;
+      }
+    }
+    return {};
+  }
+
+  /// Whether a layer on the skip that layer `i` opens could work on it as x is held.
+  bool fits_its_skip(std::size_t i, const std::string& skip) const {
+    for (std::size_t later = i + 1; later < network_.layers.size() && has_entry(later, skip);
+         ++later) {
+      if (network_.layers[later]->skip() == skip) {
+        return network_.layers[later]->part(x_, part(0)).has_value();
+      }
+    }
+    return true;
+  }
+
+  bool add_on_skip(std::size_t i, Skip& skip) {
+    const BundleShape& before = network_.after[i - 1];
+    const std::string name = network_.layers[i]->skip();
+    const auto entry = std::find_if(
+        before.begin(), before.end(), [&](const NamedShape& one) { return one.name == name; });
+    Held held{.whole = entry->shape, .spread = skip.spread, .groups = skip.groups};
+    if (!network_.layers[i]->part(held, part(0))) {
+      return false;
+    }
+    append_parts(i, held);
+    skip = {held.spread, held.groups};
+    return true;
+  }
+
+  /// The parts of layer `i`, which works on `held`; it becomes what comes of it.
+  void append_parts(std::size_t i, Held& held) {
+    const std::shared_ptr<const Layer>& layer = network_.layers[i];
+    const auto made = layer->part(held, part(0));
+    append([&](const WidthPart& one) {
+      auto of = layer->part(held, one)->layer;
+      return of ? of : layer->parameters().empty() ? layer : shared_layer(layer);
+    });
+    held.spread = made->out;
+    held.groups = made->groups;
+    if (&held != &x_) {
+      return;
+    }
+    x_.whole = network_.after[i].front().shape;
+    if (x_.spread == Holding::sum) {
+      turn(Holding::rows, layer->name());
+      if (made->behind) {
+        append([&](const WidthPart&) { return made->behind; });
+      }
+    }
+  }
+
+  /// From how x is held to `to`. False: there is no such junction.
+  bool turn(Holding to, const std::string& name) {
+    const Holding from = x_.spread;
+    if (!x_.groups.empty() || to == Holding::sum || to == Holding::columns) {
+      return false;
+    }
+    if (from == Holding::whole) {
+      append([&](const WidthPart& one) { return own_rows_layer(name + ".rows", one); });
+    } else {
+      // Where a chunk begins here, they are the last that the chunk before makes.
+      const bool begins = sections_.size() > 1 && sections_.back().of_part[0].empty();
+      Section& sends = sections_[sections_.size() - (begins ? 2 : 1)];
+      for (std::int64_t t = 0; t < parts_; ++t) {
+        sends.of_part[static_cast<std::size_t>(t)].push_back(
+            pieces_layer(name + ".pieces", to, part(t)));
+      }
+      if (!begins) {
+        open_section(sections_.back().chunk);
+      }
+      append([&](const WidthPart& one) {
+        return together_layer(name + ".together", from, to, x_.whole, one);
+      });
+    }
+    x_.spread = to;
+    return true;
+  }
+
+  Grid grid() {
+    Grid grid;
+    grid.network = network_;
+    grid.network.layers.clear();
+    grid.network.after.clear();
+    grid.network.width = parts_;
+    grid.sections.resize(first_layers_.size());
+    std::vector<BundleShape> before(static_cast<std::size_t>(parts_),
+                                    BundleShape{{"x", network_.input}});
+    for (const Section& section : sections_) {
+      ++grid.sections[section.chunk];
+      for (std::int64_t t = 0; t < parts_; ++t) {
+        BundleShape& held = before[static_cast<std::size_t>(t)];
+        grid.inputs.push_back(held);
+        grid.first_layers.push_back(std::ssize(grid.network.layers));
+        for (const auto& layer : section.of_part[static_cast<std::size_t>(t)]) {
+          layer->shapes(held);
+          grid.network.layers.push_back(layer);
+          grid.network.after.push_back(held);
+        }
+      }
+      before = received(before);
+    }
+    return grid;
+  }
+
+  /// What the parts of the next section get of what those of one have made.
+  std::vector<BundleShape> received(const std::vector<BundleShape>& made) const {
+    std::vector<BundleShape> all = made;
+    for (std::int64_t to = 0; to < parts_; ++to) {
+      for (NamedShape& entry : all[static_cast<std::size_t>(to)]) {
+        for (std::int64_t from = 0; from < parts_; ++from) {
+          if (entry.name == piece_for(from)) {
+            entry.name = piece_from(from);
+            break;
+          }
+        }
+      }
+    }
+    return all;
+  }
+
+  const Network& network_;
+  const std::vector<std::int64_t>& first_layers_;
+  const std::int32_t parts_;
+  Held x_;
+  std::map<std::string, Skip> skips_;  // the open ones
+  std::vector<Section> sections_;
+};
+
+}  // namespace
+
+RowRange rows_of(std::int64_t samples, const WidthPart& part) {
+  const std::int64_t first = part.rank * samples / part.parts;
+  return {first, (part.rank + 1) * samples / part.parts - first};
+}
+
+Result<Grid> cut_in_width(const Network& network,
+                          const std::vector<std::int64_t>& first_layers,
+                          std::int32_t parts) {
+  return Cutter(network, first_layers, parts).cut();
+}
+
+std::vector<Bundle> for_parts(Bundle made, const WidthPart& from) {
+  std::vector<Bundle> all(static_cast<std::size_t>(from.parts));
+  for (NamedTensor& entry : made) {
+    std::int64_t to = from.rank;
+    for (std::int64_t t = 0; from.parts > 1 && t < from.parts; ++t) {
+      const bool forward = entry.name == piece_for(t);
+      if (forward || entry.name == piece_from(t)) {
+        entry.name = forward ? piece_from(from.rank) : piece_for(from.rank);
+        to = t;
+        break;
+      }
+    }
+    all[static_cast<std::size_t>(to)].push_back(std::move(entry));
+  }
+  return all;
+}
+
+void add_pieces(Bundle& to, Bundle more) {
+  for (NamedTensor& entry : more) {
+    const auto same = std::find_if(
+        to.begin(), to.end(), [&](const NamedTensor& one) { return one.name == entry.name; });
+    if (same != to.end()) {
+      *same = std::move(entry);
+    } else {
+      to.push_back(std::move(entry));
+    }
+  }
+  const auto is_piece = [](const NamedTensor& entry) {
+    return entry.name.starts_with("x>") || entry.name.starts_with("x<");
+  };
+  std::stable_sort(to.begin(), to.end(), [&](const NamedTensor& a, const NamedTensor& b) {
+    return is_piece(a) != is_piece(b) ? is_piece(a) : is_piece(a) && a.name < b.name;
+  });
+}
+
+}  // namespace troupe

@@ -1,0 +1,57 @@
+// Cutting chunks in width: T parts work on each chunk together, as Megatron-LM's tensor and sequence parallelism has it
+// (Shoeybi et al. 2019, Korthikanti et al. 2022), without a collective inside a layer.
+//
+// A chunk is cut in depth once more, wherever what its parts hold has to change hands: at a *junction*. What lies between
+// two junctions is a *section*, and one part of a section is a chunk of its own, with weights, a shard and an optimizer of
+// its own. At a junction each part sends each part a piece (Pieces), which puts the pieces together in the order of the
+// parts (Together). Both are layers, so a junction's backward is theirs.
+//
+//   held before   held behind   a part sends                 and makes of what it gets
+//   rows          whole         all of it to each part       its rows, one behind the other
+//   columns       whole         all of it to each part       its columns, side by side
+//   sum           rows          to each part that one's rows their sum
+//   columns       rows          to each part that one's rows its columns, side by side
+//
+// A part of an activation by rows is whole samples: micro-batches of B samples give part t the samples from t B / T to
+// (t + 1) B / T. So the keys of dropout, and what a layer does within a sample, stay as they are.
+#pragma once
+
+#include "runtime/model/network.hpp"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace troupe {
+
+/// The samples of a micro-batch that a part has by rows.
+struct RowRange {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+RowRange rows_of(std::int64_t samples, const WidthPart& part);
+
+/// A network cut into sections and parts: what a Chunk is made of.
+struct Grid {
+  /// The layers of all chunks, one chunk behind the other; `width` is set.
+  Network network;
+  std::vector<std::int64_t> first_layers;  // by chunk; part t of section s is chunk s T + t
+  std::vector<BundleShape> inputs;         // by chunk: what it gets, of a sample
+  std::vector<std::int32_t> sections;      // by chunk of the network before: how many it became
+};
+
+/// `network`, whose chunks begin at layers `first_layers`, in `parts` parts. Error (usage) where a layer is not made for
+/// it, with the layer's name.
+Result<Grid> cut_in_width(const Network& network,
+                          const std::vector<std::int64_t>& first_layers,
+                          std::int32_t parts);
+
+/// What a part has made at a junction, or its gradients: by part that is to get it. Skip connections, and everything where
+/// there is no junction, go to the same part.
+std::vector<Bundle> for_parts(Bundle made, const WidthPart& from);
+
+/// Joins what parts have sent, in their order, whatever order it came in.
+void add_pieces(Bundle& to, Bundle more);
+
+}  // namespace troupe

@@ -1,0 +1,123 @@
+// A network that is cut in width trains as one that is not: up to the rounding of sums that are made of parts, in the
+// same bits whenever it is run, with the delays and views of the pipeline that it stands for.
+#include "experiment.pb.h"
+#include "runtime/checkpoint/weights.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/harness.hpp"
+
+namespace width_test {
+
+using namespace troupe;
+using namespace troupe::test;
+
+namespace {
+
+const std::string kGpt =
+    "data { text { length: 16 } batch_size: 8 } model { gpt { layers: 2 width: 16 heads: 4 } }"
+    "optimizer { learning_rate: 0.05 }";
+const std::string kCnn =
+    "data { glyphs { train: 256 test: 67 } batch_size: 16 } model { lenet5 { } }"
+    "optimizer { learning_rate: 0.02 }";
+
+Outcome train(const std::string& task, const Options& options, bool threads = false) {
+  Outcome outcome =
+      run(experiment(task, joined({"stop.updates=24"}, options)), {.threads = threads});
+  INFO(outcome.ending.cause);
+  REQUIRE(outcome.ending.exit_code == 0);
+  REQUIRE_FALSE(outcome.weights.empty());
+  return outcome;
+}
+
+std::string width(int T) {
+  return "pipeline.width=" + std::to_string(T);
+}
+
+}  // namespace
+
+TEST_CASE("two and four parts train as one", "[system]") {
+  const std::string mlp = tiny_task("24,20,16,16", "relu");
+  for (const std::string& task : {mlp, kGpt, kCnn}) {
+    const Outcome one = train(task, {});
+    for (const int T : {2, 4}) {
+      INFO(task << " T " << T);
+      const Outcome cut = train(task, {width(T)});
+      CHECK(relative_distance(cut.weights, one.weights) < 1e-5);
+      CHECK_FALSE(same(cut.weights, one.weights));  // the sums are made of parts
+      CHECK(std::abs(cut.mean_loss(0, 24) - one.mean_loss(0, 24)) < 1e-5 * one.mean_loss(0, 24));
+      CHECK(same(train(task, {width(T)}, true).weights, cut.weights));  // threads
+    }
+  }
+}
+
+TEST_CASE("a micro-batch without even shares is cut all the same", "[system]") {
+  const std::string mlp = tiny_task("24,20,16,16", "relu");
+  const Options uneven{"data.batch_size=7"};
+  CHECK(relative_distance(train(mlp, joined(uneven, {width(4)})).weights,
+                          train(mlp, uneven).weights) < 1e-5);
+}
+
+TEST_CASE("schedules and depth change nothing of a cut in width", "[system]") {
+  const Options parts{width(2), "pipeline.micro_batches=4"};
+  const Outcome one = train(kGpt, parts);
+  for (const std::string schedule : {"gpipe", "one_f_one_b", "interleaved", "zb_h1"}) {
+    INFO(schedule);
+    const Options deep{"pipeline.stages=2", "pipeline.schedule=" + schedule};
+    CHECK(same(train(kGpt, joined(parts, deep)).weights, one.weights));
+  }
+  CHECK(same(train(kGpt, joined(parts, {"pipeline.activations=recompute"})).weights, one.weights));
+  CHECK(same(train(kGpt, joined(parts, {"placement.optimizer=own"})).weights, one.weights));
+}
+
+TEST_CASE("views are those of the pipeline that is not cut in width", "[system]") {
+  const std::string mlp = tiny_task("24,20,16,16", "relu");
+  for (const std::string policy :
+       {"latest", "stash", "vertical_sync", "spectrain", "spectrain_paper", "xpipe", "pipemare"}) {
+    INFO(policy);
+    const Options stale{
+        "pipeline.stages=3", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=" + policy};
+    const Outcome one = train(mlp, stale);
+    const Outcome cut = train(mlp, joined(stale, {width(2)}));
+    CHECK(relative_distance(cut.weights, one.weights) < 1e-4);
+    std::map<std::int64_t, std::int64_t> of_one;
+    std::map<std::int64_t, std::int64_t> of_cut;
+    const auto count = [](const Outcome& outcome, std::map<std::int64_t, std::int64_t>& to) {
+      for (const AppliedRecord& record : outcome.applied) {
+        for (const Read& read : record.reads) {
+          ++to[record.applied_to - read.forward.step];
+        }
+      }
+    };
+    count(one, of_one);
+    count(cut, of_cut);
+    REQUIRE(of_one.size() == of_cut.size());
+    CHECK(
+        std::equal(of_one.begin(), of_one.end(), of_cut.begin(), [](const auto& a, const auto& b) {
+          return a.first == b.first;
+        }));
+  }
+}
+
+TEST_CASE("evaluations are those of the whole network", "[system]") {
+  const Options evaluated{"record.evaluate=true", "record.evaluate_every=8"};
+  const Outcome one = train(kCnn, evaluated);
+  const Outcome cut = train(kCnn, joined(evaluated, {width(4)}));
+  REQUIRE(cut.evaluations.size() == one.evaluations.size());
+  for (std::size_t i = 0; i < one.evaluations.size(); ++i) {
+    CHECK(cut.evaluations[i].samples == one.evaluations[i].samples);
+    CHECK(std::abs(cut.evaluations[i].loss - one.evaluations[i].loss) < 1e-5);
+  }
+}
+
+TEST_CASE("replicas are cut in width, too", "[system]") {
+  const std::string mlp = tiny_task("24,20,16,16", "relu");
+  for (const Options& replicas :
+       {Options{"replicas.count=2", "replicas.exchange=synchronous"},
+        Options{"replicas.count=2", "replicas.exchange=diloco"},
+        Options{"replicas.count=2", "replicas.exchange=parameter_server", "replicas.shards=2"}}) {
+    INFO(replicas[1]);
+    const Outcome one = train(mlp, replicas);
+    CHECK(relative_distance(train(mlp, joined(replicas, {width(2)})).weights, one.weights) < 1e-4);
+  }
+}
+
+}  // namespace width_test
