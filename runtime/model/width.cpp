@@ -176,10 +176,12 @@ class Cutter {
   /// From how x is held to `to`. False: there is no such junction.
   bool turn(Holding to, const std::string& name) {
     const Holding from = x_.spread;
-    if (!x_.groups.empty() || to == Holding::sum || to == Holding::columns) {
+    const bool local = from == Holding::whole;
+    if (!x_.groups.empty() || to == Holding::sum || (local && to == Holding::columns) ||
+        (to == Holding::columns && x_.whole.back() % parts_ != 0)) {
       return false;
     }
-    if (from == Holding::whole) {
+    if (local) {
       append([&](const WidthPart& one) { return own_rows_layer(name + ".rows", one); });
     } else {
       // Where a chunk begins here, they are the last that the chunk before makes.

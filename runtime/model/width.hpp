@@ -11,6 +11,7 @@
 //   columns       whole         all of it to each part       its columns, side by side
 //   sum           rows          to each part that one's rows their sum
 //   columns       rows          to each part that one's rows its columns, side by side
+//   rows          columns       to each part that one's columns its rows, one behind the other
 //
 // A part of an activation by rows is whole samples: micro-batches of B samples give part t the samples from t B / T to
 // (t + 1) B / T. So the keys of dropout, and what a layer does within a sample, stay as they are.

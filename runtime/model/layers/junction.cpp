@@ -55,10 +55,21 @@ Tensor in_rows(const Tensor& x) {
   return x.reshape({x.elements() / columns, columns});
 }
 
+/// The same extents with other columns.
+Shape with_columns(const Shape& shape, std::int64_t columns) {
+  Shape other;
+  for (int i = 0; i + 1 < shape.dimensions(); ++i) {
+    other.push_back(shape[i]);
+  }
+  other.push_back(columns);
+  return other;
+}
+
 /// Side by side: each has the same number of columns.
-Tensor joined_columns(Stream& stream, const std::vector<Tensor>& pieces, const Shape& whole) {
-  const Tensor all = stream.allocate(with_batch(pieces[0].shape()[0], whole));
-  const std::int64_t width = pieces[0].shape().back();
+Tensor joined_columns(Stream& stream, const std::vector<Tensor>& pieces) {
+  const Shape& shape = pieces[0].shape();
+  const std::int64_t width = shape.back();
+  const Tensor all = stream.allocate(with_columns(shape, width * std::ssize(pieces)));
   for (std::size_t t = 0; t < pieces.size(); ++t) {
     copy_columns(stream,
                  {.x = in_rows(pieces[t]),
@@ -71,12 +82,7 @@ Tensor joined_columns(Stream& stream, const std::vector<Tensor>& pieces, const S
 
 Tensor columns(Stream& stream, const Tensor& x, std::int64_t index, std::int64_t parts) {
   const std::int64_t width = x.shape().back() / parts;
-  Shape shape;
-  for (int i = 0; i + 1 < x.shape().dimensions(); ++i) {
-    shape.push_back(x.shape()[i]);
-  }
-  shape.push_back(width);
-  const Tensor own = stream.allocate(shape);
+  const Tensor own = stream.allocate(with_columns(x.shape(), width));
   copy_columns(stream,
                {.x = in_rows(x), .x_first = index * width, .y = in_rows(own), .width = width});
   return own;
@@ -129,6 +135,9 @@ class Pieces final : public Junction {
 
   void shapes(BundleShape& bundle) const override {
     NamedShape piece = bundle.front();
+    if (to_ == Holding::columns) {
+      piece.shape = columns_of(piece.shape, part_);
+    }
     piece.share = to_ == Holding::rows ? part_.parts : piece.share;
     bundle.erase(bundle.begin());
     for (std::int64_t t = part_.parts; t-- > 0;) {
@@ -137,20 +146,23 @@ class Pieces final : public Junction {
     }
   }
 
-  void forward(const Pass&, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+  void forward(
+      const Pass& pass, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
     const Tensor x = bundle.front().tensor;
     std::vector<Tensor> pieces;
     for (std::int64_t t = 0; t < part_.parts; ++t) {
-      pieces.push_back(to_ == Holding::whole ? x
-                                             : samples(x, rows_of(x.shape()[0], {t, part_.parts})));
+      pieces.push_back(to_ == Holding::whole  ? x
+                       : to_ == Holding::rows ? samples(x, rows_of(x.shape()[0], {t, part_.parts}))
+                                              : columns(pass.stream, x, t, part_.parts));
     }
     put_all(bundle, std::move(pieces), piece_for);
   }
 
   void input_gradient(const Pass& pass, Parameters, Saved&, Bundle& error, bool) const override {
     const std::vector<Tensor> pieces = take_all(error, piece_for);
-    const Tensor dx =
-        to_ == Holding::whole ? sum_of(pass.stream, pieces) : joined_rows(pass.stream, pieces);
+    const Tensor dx = to_ == Holding::whole  ? sum_of(pass.stream, pieces)
+                      : to_ == Holding::rows ? joined_rows(pass.stream, pieces)
+                                             : joined_columns(pass.stream, pieces);
     error.insert(error.begin(), {"x", dx});
   }
 
@@ -172,7 +184,10 @@ class Together final : public Junction {
       }
       return false;
     });
-    bundle.insert(bundle.begin(), {"x", whole_, to_ == Holding::rows ? part_.parts : 1});
+    bundle.insert(bundle.begin(),
+                  {"x",
+                   to_ == Holding::columns ? columns_of(whole_, part_) : whole_,
+                   to_ == Holding::rows ? part_.parts : 1});
   }
 
   void forward(
@@ -180,7 +195,7 @@ class Together final : public Junction {
     const std::vector<Tensor> pieces = take_all(bundle, piece_from);
     const Tensor x = from_ == Holding::rows  ? joined_rows(pass.stream, pieces)
                      : from_ == Holding::sum ? sum_of(pass.stream, pieces)
-                                             : joined_columns(pass.stream, pieces, whole_);
+                                             : joined_columns(pass.stream, pieces);
     bundle.insert(bundle.begin(), {"x", x});
   }
 
