@@ -49,10 +49,15 @@ std::vector<LayerLine> lines_of(const Blueprint& b) {
   std::vector<LayerLine> lines;
   std::set<std::string> tied;
   for (const auto& chunk : b.chunks) {
+    auto at = static_cast<std::size_t>(b.cut[static_cast<std::size_t>(chunk->index())]);
     for (const auto& layer : chunk->layers()) {
+      const Shape shape = b.chunk_network().after[at++].front().shape;
+      if (chunk->part().rank > 0) {
+        continue;  // as the first part's
+      }
       LayerLine line{.name = layer->name(),
                      .kind = without_numbers(layer->name()),
-                     .shape = concat(b.network.after[lines.size()].front().shape),
+                     .shape = concat(shape),
                      .shares = "",
                      .parameters = 0,
                      .flops = 0,

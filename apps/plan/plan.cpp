@@ -60,11 +60,12 @@ const PolicyScheme& policy_of(const Blueprint& b) {
 std::string scheme_text(const Blueprint& b) {
   const proto::Pipeline& pipeline = b.experiment.pipeline();
   const std::int32_t per_stage = b.schedule->options.chunks_per_stage;
-  return fill_in("{}, weights {}, {}{}{}{}, {}{}",
+  return fill_in("{}, weights {}, {}{}{}{}{}, {}{}",
                  b.schedule->options.name,
                  policy_of(b).info.name,
                  pipeline.stages(),
                  pipeline.stages() == 1 ? " stage" : " stages",
+                 b.grid ? concat(" of ", pipeline.width(), " parts") : "",
                  per_stage > 1 ? concat(" of ", per_stage, " chunks") : "",
                  pipeline.stage_of().empty() ? "" : " with chunks " + placement_text(b),
                  pipeline.micro_batches(),

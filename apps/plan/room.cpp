@@ -48,7 +48,8 @@ double server_bytes(const Blueprint& b, std::int32_t chunk) {
 /// What a chunk keeps of its inputs is what the chunk before it keeps of its outputs, for as long and longer: in one
 /// process it is one tensor.
 double shared_inputs(const Blueprint& b, std::int32_t chunk, std::int64_t stashes) {
-  if (b.schedule->is_first(chunk) || b.experiment.pipeline().activations() != proto::Pipeline::fifo) {
+  if (b.schedule->is_first(chunk) ||
+      b.experiment.pipeline().activations() != proto::Pipeline::fifo) {
     return 0;
   }
   const Chunk& of = *b.chunks[static_cast<std::size_t>(chunk)];

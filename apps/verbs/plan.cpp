@@ -119,6 +119,9 @@ std::string memory_text(const Blueprint& b) {
 
 /// The layers' times, and what each way of cutting would make of them.
 Result<std::string> describe_profile(const Blueprint& b) {
+  if (b.grid) {
+    return usage_error("--profile measures layers that are whole; right is pipeline.width=1");
+  }
   const auto profile = measure_layers(b);
   if (!profile) {
     return profile.error();

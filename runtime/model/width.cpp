@@ -51,6 +51,11 @@ class Cutter {
     if (x_.spread != Holding::rows && !turn(Holding::rows, "loss")) {
       return usage_error("pipeline.width: the network's output is not cut by {} parts", parts_);
     }
+    if (!cuts_) {
+      return usage_error(
+          "pipeline.width: no layer has outputs, channels or heads that {} parts can share evenly",
+          parts_);
+    }
     return grid();
   }
 
@@ -157,6 +162,7 @@ class Cutter {
     const auto made = layer->part(held, part(0));
     append([&](const WidthPart& one) {
       auto of = layer->part(held, one)->layer;
+      cuts_ = cuts_ || (of && !of->parameters().empty());
       return of ? of : layer->parameters().empty() ? layer : shared_layer(layer);
     });
     held.spread = made->out;
@@ -250,6 +256,7 @@ class Cutter {
   Held x_;
   std::map<std::string, Skip> skips_;  // the open ones
   std::vector<Section> sections_;
+  bool cuts_ = false;  // some layer's parameters
 };
 
 }  // namespace
