@@ -42,10 +42,11 @@ void embedding_forward(Stream& stream,
                        const Tensor& ids,
                        const Tensor& table,
                        const Tensor& positions,
-                       const Tensor& y) {
+                       const Tensor& y,
+                       std::int64_t first) {
   check_embedding("embedding_forward", stream, ids, table, positions, y);
   begin(stream, {&ids, &table, &positions, &y});
-  TROUPE_DISPATCH(embedding_forward, stream, ids, table, positions, y);
+  TROUPE_DISPATCH(embedding_forward, stream, ids, table, positions, y, first);
 }
 
 void embedding_gradient(Stream& stream,
@@ -53,10 +54,11 @@ void embedding_gradient(Stream& stream,
                         const Tensor& dy,
                         const Tensor& dtable,
                         const Tensor& dpositions,
-                        bool accumulate) {
+                        bool accumulate,
+                        std::int64_t first) {
   check_embedding("embedding_gradient", stream, ids, dtable, dpositions, dy);
   begin(stream, {&ids, &dy, &dtable, &dpositions});
-  TROUPE_DISPATCH(embedding_gradient, stream, ids, dy, dtable, dpositions, accumulate);
+  TROUPE_DISPATCH(embedding_gradient, stream, ids, dy, dtable, dpositions, accumulate, first);
 }
 
 }  // namespace troupe

@@ -46,6 +46,48 @@ void softmax_cross_entropy(Stream& stream,
   TROUPE_DISPATCH(softmax_cross_entropy, stream, logits, labels, dlogits, result, smoothing);
 }
 
+void softmax_statistics(Stream& stream, const Tensor& logits, const Tensor& statistics) {
+  check_tensor("softmax_statistics", "logits", logits, stream);
+  TROUPE_CHECK(logits.shape().dimensions() == 2 && logits.elements() > 0,
+               "[softmax_statistics] logits is ",
+               logits.shape(),
+               ", not (R, n) with both >= 1");
+  check_tensor("softmax_statistics", "statistics", statistics, stream, Shape{logits.shape()[0], 2});
+  begin(stream, {&logits, &statistics});
+  TROUPE_DISPATCH(softmax_statistics, stream, logits, statistics);
+}
+
+void parted_cross_entropy(Stream& stream, const PartedCrossEntropy& of) {
+  const char* const op = "parted_cross_entropy";
+  check_tensor(op, "logits", of.logits, stream);
+  check_loss(op, of.logits, "logits", stream, of.result);
+  const Shape& shape = of.logits.shape();
+  check_tensor(op, "statistics", of.statistics, stream);
+  const Shape& statistics = of.statistics.shape();
+  TROUPE_CHECK(statistics.dimensions() == 2 && statistics[0] == shape[0] && of.part >= 0 &&
+                   2 * of.part + 1 < statistics[1],
+               "[parted_cross_entropy] statistics is ",
+               statistics,
+               ", not (R, 2 parts) with part ",
+               of.part);
+  check_tensor(op, "labels", of.labels, stream, Shape{shape[0]}, DType::int32);
+  if (of.dlogits) {
+    check_tensor(op, "dlogits", of.dlogits, stream, shape);
+  }
+  TROUPE_CHECK(
+      of.first >= 0 && of.first + shape[1] <= of.classes && of.smoothing >= 0 && of.smoothing < 1,
+      "[parted_cross_entropy] classes [",
+      of.first,
+      ", ",
+      of.first + shape[1],
+      ") of ",
+      of.classes,
+      ", smoothing ",
+      of.smoothing);
+  begin(stream, {&of.logits, &of.statistics, &of.labels, &of.dlogits, &of.result});
+  TROUPE_DISPATCH(parted_cross_entropy, stream, of);
+}
+
 void squared_error(
     Stream& stream, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result) {
   check_tensor("squared_error", "y", y, stream);

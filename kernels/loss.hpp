@@ -7,6 +7,8 @@
 
 #include "kernels/stream.hpp"
 
+#include <cstdint>
+
 namespace troupe {
 
 /// Softmax and cross-entropy: loss = -sum_c target[c] log softmax(logits)[c], dlogits = (softmax -
@@ -21,6 +23,27 @@ void softmax_cross_entropy(Stream& stream,
                            const Tensor& result,
                            float smoothing = 0);
 
+/// Of classes that several parts share: statistics[r] = the greatest of the row's own logits, and the sum of
+/// exp(logit - greatest). Shapes: logits (R, n), statistics (R, 2), float32.
+void softmax_statistics(Stream& stream, const Tensor& logits, const Tensor& statistics);
+
+/// softmax_cross_entropy() where a part has the classes [first, first + n) of `classes`: its own columns of dlogits, and
+/// what its own classes add to the result: rows whose label is one of them, and their share of a smoothed target. The parts'
+/// results add up to that of all.
+struct PartedCrossEntropy {
+  Tensor logits;      // (R, n)
+  Tensor statistics;  // (R, 2 parts): softmax_statistics() of each part, side by side
+  Tensor labels;      // int32 (R)
+  Tensor dlogits;     // (R, n); empty: not wanted
+  Tensor result;
+  std::int64_t part = 0;  // whose logits these are
+  std::int64_t first = 0;
+  std::int64_t classes = 1;
+  float smoothing = 0;
+};
+
+void parted_cross_entropy(Stream& stream, const PartedCrossEntropy& of);
+
 /// loss of a row = 1/2 sum_c (y - target)^2; dy = (y - target) / R. Shapes: y, target, dy (R, C).
 /// dy may be y; empty: not wanted.
 void squared_error(
@@ -29,11 +52,15 @@ void squared_error(
 // The backends: same signatures, arguments already checked.
 namespace cpu {
 decltype(troupe::softmax_cross_entropy) softmax_cross_entropy;
+decltype(troupe::softmax_statistics) softmax_statistics;
+decltype(troupe::parted_cross_entropy) parted_cross_entropy;
 decltype(troupe::squared_error) squared_error;
 }  // namespace cpu
 
 namespace cuda {
 decltype(troupe::softmax_cross_entropy) softmax_cross_entropy;
+decltype(troupe::softmax_statistics) softmax_statistics;
+decltype(troupe::parted_cross_entropy) parted_cross_entropy;
 decltype(troupe::squared_error) squared_error;
 }  // namespace cuda
 

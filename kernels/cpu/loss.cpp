@@ -136,6 +136,94 @@ void softmax_cross_entropy(Stream& stream,
   result.data<double>()[1] = static_cast<double>(right);
 }
 
+void softmax_statistics(Stream& stream, const Tensor& logits, const Tensor& statistics) {
+  const std::int64_t classes = logits.shape()[1];
+  float* scratch = stream.cpu().scratch(classes);
+  for (std::int64_t r = 0; r < logits.shape()[0]; ++r) {
+    const float* x = logits.data<float>() + r * classes;
+    float* of_row = statistics.data<float>() + 2 * r;
+    of_row[0] = largest(x, classes);
+    of_row[1] = static_cast<float>(exponentials(x, of_row[0], classes, scratch));
+  }
+}
+
+namespace {
+
+/// Of all classes of a row, from what each part has of it.
+struct WholeSoftmax {
+  double shift;  // the greatest logit
+  double sum;    // of exp(logit - shift)
+  bool first;    // no part before has as great a logit as this one, and none behind a greater one
+};
+
+WholeSoftmax whole_softmax(const float* statistics, std::int64_t parts, std::int64_t part) {
+  const float own = statistics[2 * part];
+  WholeSoftmax all{.shift = static_cast<double>(own), .sum = 0, .first = true};
+  for (std::int64_t t = 0; t < parts; ++t) {
+    const float greatest = statistics[2 * t];
+    all.shift =
+        static_cast<double>(greatest) > all.shift ? static_cast<double>(greatest) : all.shift;
+    all.first = all.first && (t < part ? greatest < own : greatest <= own);
+  }
+  for (std::int64_t t = 0; t < parts; ++t) {
+    all.sum += static_cast<double>(statistics[2 * t + 1]) *
+               std::exp(static_cast<double>(statistics[2 * t]) - all.shift);
+  }
+  return all;
+}
+
+}  // namespace
+
+void parted_cross_entropy(Stream& /*stream*/, const PartedCrossEntropy& of) {
+  const std::int64_t rows = of.logits.shape()[0];
+  const std::int64_t n = of.logits.shape()[1];
+  const std::int64_t parts = of.statistics.shape()[1] / 2;
+  const float share = 1.0f / static_cast<float>(rows);
+  const float label_share = share * (1.0f - of.smoothing);
+  const auto smoothing = static_cast<double>(of.smoothing);
+  const double of_class = smoothing / static_cast<double>(of.classes);
+  const float class_share = share * (of.smoothing / static_cast<float>(of.classes));
+  double loss = 0;
+  std::int64_t right = 0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t label = of.labels.data<std::int32_t>()[r];
+    TROUPE_CHECK(label >= 0 && label < of.classes,
+                 "[parted_cross_entropy] label ",
+                 label,
+                 " of row ",
+                 r,
+                 " is not in [0, ",
+                 of.classes,
+                 ")");
+    const std::int64_t own = label - of.first;
+    const bool is_own = own >= 0 && own < n;
+    const float* x = of.logits.data<float>() + r * n;
+    const float* statistics = of.statistics.data<float>() + r * 2 * parts;
+    const WholeSoftmax all = whole_softmax(statistics, parts, of.part);
+    const double log_sum = std::log(all.sum) + all.shift;
+    if (is_own) {
+      loss += (1 - smoothing) * (log_sum - static_cast<double>(x[own]));
+      right += all.first && predicts(x, n, own, statistics[2 * of.part]) ? 1 : 0;
+    }
+    for (std::int64_t c = 0; smoothing > 0 && c < n; ++c) {
+      loss += of_class * (log_sum - static_cast<double>(x[c]));
+    }
+    if (of.dlogits) {
+      float* e = of.dlogits.data<float>() + r * n;
+      exponentials(x, static_cast<float>(all.shift), n, e);
+      const float factor = static_cast<float>(static_cast<double>(share) / all.sum);
+      for (std::int64_t c = 0; c < n; ++c) {
+        e[c] = e[c] * factor - class_share;
+      }
+      if (is_own) {
+        e[own] -= label_share;
+      }
+    }
+  }
+  of.result.data<double>()[0] = loss;
+  of.result.data<double>()[1] = static_cast<double>(right);
+}
+
 void squared_error(Stream& /*stream*/,
                    const Tensor& y,
                    const Tensor& target,

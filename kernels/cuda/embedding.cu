@@ -16,7 +16,8 @@ struct Embed {
   std::int64_t T;
   std::int64_t V;
   std::int64_t C;
-  float* y;  // (B, T, C)
+  std::int64_t first;  // of a part's rows; kWholeTable
+  float* y;            // (B, T, C)
 
   template <int width>
   __device__ void at(std::int64_t i) const {
@@ -28,9 +29,10 @@ struct Embed {
   __device__ void one(std::int64_t i) const {
     const std::int64_t place = i / C;
     const std::int64_t c = i % C;
-    const std::int64_t id = ids[place];
-    const float value =
-        id >= 0 && id < V ? table[id * C + c] : std::numeric_limits<float>::quiet_NaN();
+    const bool whole = first == kWholeTable;
+    const std::int64_t id = ids[place] - (whole ? 0 : first);
+    const float other = whole ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+    const float value = id >= 0 && id < V ? table[id * C + c] : other;
     y[i] = positions ? value + positions[place % T * C + c] : value;
   }
 };
@@ -67,6 +69,7 @@ constexpr int kWarpLanes = 32;
 /// places that hold its row, and adds their gradients. Every id is read once a row: cheap, as they
 /// stay in the cache, compared with a sort.
 __global__ void __launch_bounds__(kBlock) table_gradient_kernel(const std::int32_t* ids,
+                                                                std::int64_t first,
                                                                 std::int64_t places,
                                                                 const float* dy,
                                                                 std::int64_t C,
@@ -85,7 +88,7 @@ __global__ void __launch_bounds__(kBlock) table_gradient_kernel(const std::int32
   }
   for (std::int64_t begin = 0; begin < places; begin += kBlock) {
     const std::int64_t place = begin + thread;
-    const bool mine = place < places && ids[place] == static_cast<std::int64_t>(blockIdx.x);
+    const bool mine = place < places && ids[place] == first + static_cast<std::int64_t>(blockIdx.x);
     // Few rows are among so many ids. Behind this barrier the lists may be written anew.
     if (!__syncthreads_or(mine)) {
       continue;
@@ -122,13 +125,15 @@ void embedding_forward(Stream& stream,
                        const Tensor& ids,
                        const Tensor& table,
                        const Tensor& positions,
-                       const Tensor& y) {
+                       const Tensor& y,
+                       std::int64_t first) {
   const Embed embed{.ids = ids.data<std::int32_t>(),
                     .table = table.data<float>(),
                     .positions = positions ? positions.data<float>() : nullptr,
                     .T = ids.shape()[1],
                     .V = table.shape()[0],
                     .C = table.shape()[1],
+                    .first = first,
                     .y = y.data<float>()};
   for_each_index(activate(stream), y.elements(), false, embed);
 }
@@ -138,13 +143,15 @@ void embedding_gradient(Stream& stream,
                         const Tensor& dy,
                         const Tensor& dtable,
                         const Tensor& dpositions,
-                        bool accumulate) {
+                        bool accumulate,
+                        std::int64_t first) {
   const Backend::State& state = activate(stream);
   if (dtable.elements() > 0) {
     table_gradient_kernel<<<static_cast<unsigned>(dtable.shape()[0]),
                             kBlock,
                             0,
                             state.stream.get()>>>(ids.data<std::int32_t>(),
+                                                  first == kWholeTable ? 0 : first,
                                                   ids.elements(),
                                                   dy.data<float>(),
                                                   dtable.shape()[1],

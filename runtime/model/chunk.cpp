@@ -3,6 +3,7 @@
 #include "kernels/convert.hpp"
 #include "kernels/loss.hpp"
 #include "kernels/random.hpp"
+#include "runtime/model/layers/junction.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -105,7 +106,8 @@ Chunk::Chunk(const Network& network,
       sends_back_(sends_back.value_or(!first_)),
       last_(index + network.width >= static_cast<std::int32_t>(first_layers.size())),
       loss_(network.loss),
-      label_smoothing_(static_cast<float>(network.label_smoothing)) {
+      label_smoothing_(static_cast<float>(network.label_smoothing)),
+      shared_classes_(network.shared_classes) {
   const auto layers = std::ssize(network.layers);
   const std::int64_t first = first_layers.at(static_cast<std::size_t>(index));
   const bool ends = index + 1 == static_cast<std::int32_t>(first_layers.size());
@@ -290,19 +292,50 @@ ForwardPass Chunk::forward(const Pass& pass,
     out.y = std::move(bundle);
     return out;
   }
-  const Tensor& y = bundle.front().tensor;
-  const Tensor gradient = keep ? pass.stream.allocate(y.shape(), y.type()) : Tensor{};
+  out.result = own_loss(pass.stream, bundle, labels, keep ? &out.stash : nullptr);
+  return out;
+}
+
+/// Of the part's own samples, or classes. The gradients by the outputs become the last of the stash, where there is one.
+Tensor Chunk::own_loss(Stream& stream,
+                       const Bundle& made,
+                       const Tensor& labels,
+                       Stash* stash) const {
+  const Tensor& y = made.front().tensor;
+  if (shared_classes_ > 0) {
+    const Tensor& logits = made.back().tensor;
+    const Tensor gradient = stash ? stream.allocate(logits.shape()) : Tensor{};
+    const Tensor result = stream.allocate({2}, DType::float64);
+    const Shape rows{labels.elements(), logits.shape().back()};
+    parted_cross_entropy(stream,
+                         {.logits = logits.reshape(rows),
+                          .statistics = y.reshape({labels.elements(), y.shape().back()}),
+                          .labels = on_device(stream, labels).reshape({labels.elements()}),
+                          .dlogits = gradient ? gradient.reshape(rows) : Tensor{},
+                          .result = result,
+                          .part = part_.rank,
+                          .first = rows_of(shared_classes_, part_).first,
+                          .classes = shared_classes_,
+                          .smoothing = stash ? label_smoothing_ : 0.0f});
+    if (stash) {  // nobody wants the gradient by the statistics: it is within that by the logits
+      const Tensor none = stream.allocate(y.shape());
+      fill(stream, none, 0);
+      stash->back() = {none, gradient};
+    }
+    return result;
+  }
+  const Tensor gradient = stash ? stream.allocate(y.shape(), y.type()) : Tensor{};
   const Tensor own = own_labels(labels);
-  out.result = loss(pass.stream, y, own, gradient);
-  if (keep && part_.parts > 1) {  // the loss is the mean over the samples of all parts
-    scale(pass.stream,
+  const Tensor result = loss(stream, y, own, gradient);
+  if (stash && part_.parts > 1) {  // the loss is the mean over the samples of all parts
+    scale(stream,
           gradient,
           static_cast<float>(own.shape()[0]) / static_cast<float>(labels.shape()[0]));
   }
-  if (keep) {
-    out.stash.back() = {gradient};
+  if (stash) {
+    stash->back() = {gradient};
   }
-  return out;
+  return result;
 }
 
 InputGradient Chunk::input_gradient(const Pass& pass,
@@ -314,6 +347,9 @@ InputGradient Chunk::input_gradient(const Pass& pass,
   if (last_) {
     error.clear();
     error.push_back({"x", std::move(stash.back().front())});
+    if (shared_classes_ > 0) {
+      error.push_back({kLogitsEntry, std::move(stash.back().back())});
+    }
     stash.pop_back();
   } else if (error.front().tensor.device() != pass.stream.device()) {
     error = on_device(pass.stream, error);

@@ -99,6 +99,7 @@ class Chunk {
   std::vector<Tensor> views(std::size_t layer, const std::vector<Tensor>& slices) const;
   std::vector<Tensor> new_gradient(Stream& stream) const;
   Tensor loss(Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient) const;
+  Tensor own_loss(Stream& stream, const Bundle& y, const Tensor& labels, Stash* stash) const;
 
   std::int32_t index_;
   WidthPart part_;
@@ -107,6 +108,7 @@ class Chunk {
   bool last_;
   Loss loss_;
   float label_smoothing_;
+  std::int64_t shared_classes_;
   std::int64_t input_bytes_;
   std::int64_t output_bytes_;
   std::size_t inputs_;

@@ -19,9 +19,9 @@ void for_each_run(const Piece& piece, F&& f) {
   for (std::int64_t o = 0; o < piece.outer; ++o) {
     std::int64_t before = 0;
     for (const std::int64_t group : piece.groups) {
-      const std::int64_t share = group / piece.parts;
-      f((o * all + before + piece.rank * share) * piece.inner, at, share * piece.inner);
-      at += share * piece.inner;
+      const RowRange share = rows_of(group, {piece.rank, piece.parts});
+      f((o * all + before + share.first) * piece.inner, at, share.count * piece.inner);
+      at += share.count * piece.inner;
       before += group;
     }
   }
@@ -35,6 +35,11 @@ Shape with_batch(std::int64_t rows, const Shape& sample) {
     shape.push_back(sample[i]);
   }
   return shape;
+}
+
+RowRange rows_of(std::int64_t all, const WidthPart& part) {
+  const std::int64_t first = part.rank * all / part.parts;
+  return {first, (part.rank + 1) * all / part.parts - first};
 }
 
 ParameterSpec piece_of(const ParameterSpec& whole,

@@ -64,7 +64,7 @@ struct ParameterSpec {
 };
 
 /// What one part has of a parameter that is cut in width. The whole parameter is seen as (outer, sum of groups, inner),
-/// and of each group the part has its even share, one group behind the other.
+/// and of each group the part has its share, rows_of(), one group behind the other.
 struct Piece {
   ParameterSpec of;  // the whole one
   std::int64_t outer = 1;
@@ -130,6 +130,14 @@ struct WidthPart {
   /// Whether each part can have the same number of `all`.
   bool divides(std::int64_t all) const { return all % parts == 0; }
 };
+
+/// What a part has of `all` samples, or classes: as equal a share as there is.
+struct RowRange {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+RowRange rows_of(std::int64_t all, const WidthPart& part);
 
 /// An activation as the parts have it.
 struct Held {

@@ -26,6 +26,8 @@ struct Network {
   Loss loss = Loss::cross_entropy;
   double label_smoothing = 0;
   std::int32_t width = 1;  // parts that each chunk is cut into (runtime/model/width.hpp)
+  /// Where the parts share the classes of the loss: how many there are. 0: each part has all, of its own samples.
+  std::int64_t shared_classes = 0;
 
   explicit Network(Shape of_input = {}) : input(of_input) {}
 

@@ -48,7 +48,9 @@ class Cutter {
             "outputs, channels or heads");
       }
     }
-    if (x_.spread != Holding::rows && !turn(Holding::rows, "loss")) {
+    if (x_.spread == Holding::columns && network_.tokens) {
+      share_classes();
+    } else if (x_.spread != Holding::rows && !turn(Holding::rows, "loss")) {
       return usage_error("pipeline.width: the network's output is not cut by {} parts", parts_);
     }
     if (!cuts_) {
@@ -60,6 +62,15 @@ class Cutter {
   }
 
  private:
+  /// The head's output is logits of own classes: the loss needs two numbers of each row from each part.
+  void share_classes() {
+    const std::string name = network_.layers.back()->name();
+    classes_ = x_.whole.back();
+    append([&](const WidthPart& one) { return statistics_layer(name + ".statistics", one); });
+    x_.whole = {x_.whole[0], 2 * parts_};
+    turn(Holding::whole, name);
+  }
+
   std::size_t chunk_of(std::size_t layer) const {
     const auto next = std::upper_bound(
         first_layers_.begin(), first_layers_.end(), static_cast<std::int64_t>(layer));
@@ -214,6 +225,7 @@ class Cutter {
     grid.network.layers.clear();
     grid.network.after.clear();
     grid.network.width = parts_;
+    grid.network.shared_classes = classes_;
     grid.sections.resize(first_layers_.size());
     std::vector<BundleShape> before(static_cast<std::size_t>(parts_),
                                     BundleShape{{"x", network_.input}});
@@ -256,15 +268,11 @@ class Cutter {
   Held x_;
   std::map<std::string, Skip> skips_;  // the open ones
   std::vector<Section> sections_;
-  bool cuts_ = false;  // some layer's parameters
+  bool cuts_ = false;         // some layer's parameters
+  std::int64_t classes_ = 0;  // that the parts share
 };
 
 }  // namespace
-
-RowRange rows_of(std::int64_t samples, const WidthPart& part) {
-  const std::int64_t first = part.rank * samples / part.parts;
-  return {first, (part.rank + 1) * samples / part.parts - first};
-}
 
 Result<Grid> cut_in_width(const Network& network,
                           const std::vector<std::int64_t>& first_layers,

@@ -25,14 +25,6 @@
 
 namespace troupe {
 
-/// The samples of a micro-batch that a part has by rows.
-struct RowRange {
-  std::int64_t first = 0;
-  std::int64_t count = 0;
-};
-
-RowRange rows_of(std::int64_t samples, const WidthPart& part);
-
 /// A network cut into sections and parts: what a Chunk is made of.
 struct Grid {
   /// The layers of all chunks, one chunk behind the other; `width` is set.

@@ -19,10 +19,12 @@ class Dense final : public PlainLayer {
 
   std::vector<ParameterSpec> parameters() const override { return parameters_; }
 
-  /// Megatron-LM's pair (Shoeybi et al. 2019): by outputs where the input is whole, by inputs behind it. What has no
-  /// even share, and a head, is left whole, and each part has its own samples.
+  /// Megatron-LM's pair (Shoeybi et al. 2019): by outputs where the input is whole, by inputs behind it; a head of tokens
+  /// by classes. What has no even share, and any other head, is left whole, and each part has its own samples.
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    const bool by_outputs = !o_.head && o_.tied_weight.empty() && cuts_outputs(part);
+    const bool by_classes = o_.head && o_.positions > 0 && o_.outputs >= part.parts;
+    const bool by_outputs =
+        by_classes || (!o_.head && o_.tied_weight.empty() && cuts_outputs(part));
     if (in.spread == Holding::rows && !by_outputs) {
       return LayerPart{};
     }
@@ -149,7 +151,7 @@ class Dense final : public PlainLayer {
   /// y's own columns, of the whole x.
   std::shared_ptr<const Layer> outputs_of(const WidthPart& part) const {
     DenseOptions own = o_;
-    own.outputs /= part.parts;
+    own.outputs = troupe::rows_of(o_.outputs, part).count;
     std::vector<ParameterSpec> pieces{
         piece_of(parameters_[0], {own.outputs, o_.inputs}, 1, groups(), o_.inputs, part)};
     if (o_.bias) {

@@ -1,6 +1,7 @@
 #include "runtime/model/layers/junction.hpp"
 
 #include "kernels/elementwise.hpp"
+#include "kernels/loss.hpp"
 #include "runtime/model/width.hpp"
 
 #include <algorithm>
@@ -218,6 +219,36 @@ class Together final : public Junction {
   Shape whole_;
 };
 
+class Statistics final : public Junction {
+ public:
+  using Junction::Junction;
+
+  void shapes(BundleShape& bundle) const override {
+    NamedShape logits = bundle.front();
+    logits.name = kLogitsEntry;
+    Shape statistics;
+    for (int i = 0; i + 1 < logits.shape.dimensions(); ++i) {
+      statistics.push_back(logits.shape[i]);
+    }
+    statistics.push_back(2);
+    bundle.front().shape = statistics;
+    bundle.push_back(logits);
+  }
+
+  void forward(
+      const Pass& pass, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+    const Tensor logits = bundle.front().tensor;
+    const Tensor statistics = pass.stream.allocate(with_columns(logits.shape(), 2));
+    softmax_statistics(pass.stream, in_rows(logits), in_rows(statistics));
+    bundle.front().tensor = statistics;
+    bundle.push_back({kLogitsEntry, logits});
+  }
+
+  void input_gradient(const Pass&, Parameters, Saved&, Bundle& error, bool) const override {
+    error.front().tensor = take(error, kLogitsEntry);
+  }
+};
+
 class OwnRows final : public Junction {
  public:
   using Junction::Junction;
@@ -316,6 +347,10 @@ std::shared_ptr<const Layer> pieces_layer(std::string name, Holding to, WidthPar
 std::shared_ptr<const Layer> together_layer(
     std::string name, Holding from, Holding to, Shape whole, WidthPart part) {
   return std::make_shared<Together>(std::move(name), from, to, whole, part);
+}
+
+std::shared_ptr<const Layer> statistics_layer(std::string name, WidthPart part) {
+  return std::make_shared<Statistics>(std::move(name), part);
 }
 
 std::shared_ptr<const Layer> own_rows_layer(std::string name, WidthPart part) {

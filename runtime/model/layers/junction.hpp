@@ -19,6 +19,11 @@ std::shared_ptr<const Layer> pieces_layer(std::string name, Holding to, WidthPar
 std::shared_ptr<const Layer> together_layer(
     std::string name, Holding from, Holding to, Shape whole, WidthPart part);
 
+/// Logits of the part's own classes become their statistics (kernels/loss.hpp); they stay beside these as kLogitsEntry, with
+/// the gradients by them, which the loss makes.
+inline constexpr const char* kLogitsEntry = "logits";
+std::shared_ptr<const Layer> statistics_layer(std::string name, WidthPart part);
+
 /// The part's own samples of an x that each part has.
 std::shared_ptr<const Layer> own_rows_layer(std::string name, WidthPart part);
 

@@ -13,9 +13,21 @@ namespace {
 class Embedding final : public PlainLayer {
  public:
   Embedding(std::string name, const EmbeddingOptions& options)
-      : PlainLayer(std::move(name)), o_(options) {}
+      : PlainLayer(std::move(name)), o_(options), parameters_(whole_parameters()) {}
 
-  std::vector<ParameterSpec> parameters() const override {
+  /// A part of it, with the table's rows from `first` on.
+  Embedding(std::string name,
+            const EmbeddingOptions& options,
+            std::vector<ParameterSpec> parameters,
+            std::int64_t first)
+      : PlainLayer(std::move(name)),
+        o_(options),
+        parameters_(std::move(parameters)),
+        first_(first) {}
+
+  std::vector<ParameterSpec> parameters() const override { return parameters_; }
+
+  std::vector<ParameterSpec> whole_parameters() const {
     std::vector<ParameterSpec> all{{.name = o_.weight.empty() ? name() + ".weight" : o_.weight,
                                     .shape = {o_.vocabulary, o_.width},
                                     .initial = Initial::normal,
@@ -35,8 +47,23 @@ class Embedding final : public PlainLayer {
 
   Shape output_shape() const override { return {o_.length, o_.width}; }
 
-  std::optional<LayerPart> part(const Held& in, const WidthPart& /*part*/) const override {
-    return in.spread == Holding::rows ? std::optional(LayerPart{}) : std::nullopt;
+  /// Its own rows of the table; the positions are in the first part's summand.
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    if (in.spread != Holding::whole || o_.vocabulary < part.parts) {
+      return {};
+    }
+    const RowRange rows = rows_of(o_.vocabulary, part);
+    EmbeddingOptions own = o_;
+    own.vocabulary = rows.count;
+    own.positions = o_.positions && part.rank == 0;
+    std::vector<ParameterSpec> pieces{
+        piece_of(parameters_[0], {rows.count, o_.width}, 1, {o_.vocabulary}, o_.width, part)};
+    if (own.positions) {
+      pieces.push_back(parameters_[1]);
+    }
+    return LayerPart{
+        .layer = std::make_shared<Embedding>(name(), own, std::move(pieces), rows.first),
+        .out = Holding::sum};
   }
 
   Flops flops() const override {
@@ -54,7 +81,7 @@ class Embedding final : public PlainLayer {
     const std::int64_t batch = x.shape()[0];
     const Tensor ids = x.reshape({batch, o_.length});
     const Tensor y = pass.stream.allocate({batch, o_.length, o_.width});
-    embedding_forward(pass.stream, ids, w[0], o_.positions ? w[1] : Tensor{}, y);
+    embedding_forward(pass.stream, ids, w[0], o_.positions ? w[1] : Tensor{}, y, first_);
     saved = {ids};
     return y;
   }
@@ -72,11 +99,13 @@ class Embedding final : public PlainLayer {
       TROUPE_CHECK(g[0].accumulate, "the positions have gradients that the table has not");
       fill(stream, positions, 0);  // the tied table has gradients already, the positions have none
     }
-    embedding_gradient(stream, saved[0], saved[1], g[0].to, positions, g[0].accumulate);
+    embedding_gradient(stream, saved[0], saved[1], g[0].to, positions, g[0].accumulate, first_);
   }
 
  private:
   EmbeddingOptions o_;
+  std::vector<ParameterSpec> parameters_;
+  std::int64_t first_ = kWholeTable;
 };
 
 class Attention final : public PlainLayer {
