@@ -41,6 +41,18 @@ TEST_CASE("add does not hide a NaN", "[kernels]") {
   CHECK(y[2] == 0);
 }
 
+TEST_CASE("copy_columns moves columns and nothing else", "[kernels]") {
+  Stream stream{Device{}};
+  const std::vector<float> from{1, 2, 3, 4, 5, 6};
+  const Tensor x = from_host(stream, std::span<const float>(from), {2, 3});
+  const Tensor y = stream.allocate({2, 4});
+  fill(stream, y, 9);
+  copy_columns(stream, {.x = x, .x_first = 1, .y = y, .y_first = 2, .width = 2});
+  CHECK(to_host(y) == Values{9, 9, 2, 3, 9, 9, 5, 6});
+  CHECK_THROWS_AS(copy_columns(stream, {.x = x, .x_first = 2, .y = y, .width = 2}), ContractError);
+  CHECK_THROWS_AS(copy_columns(stream, {.x = x, .y = y, .y_first = 3, .width = 2}), ContractError);
+}
+
 TEST_CASE("add says what disagrees", "[kernels]") {
   Stream stream{Device{}};
   const Tensor a = stream.allocate({3});

@@ -78,6 +78,32 @@ TEST_CASE("embedding_gradient sums over the places of each row", "[kernels]") {
   }
 }
 
+TEST_CASE("parts of a table add up to the table", "[kernels]") {
+  Stream stream{Device{}};
+  const std::int64_t rows = 7;
+  const std::int64_t channels = 5;
+  const Tensor ids = random_labels(stream, 1, 6, rows).reshape({2, 3});
+  const Tensor table = normal_tensor(stream, 2, {rows, channels});
+  const Tensor y = stream.allocate({2, 3, channels});
+  embedding_forward(stream, ids, table, Tensor(), y);
+  const Tensor dtable = stream.allocate(table.shape());
+  embedding_gradient(stream, ids, y, dtable, Tensor(), false);
+  Values sum(static_cast<std::size_t>(y.elements()));
+  for (std::int64_t t = 0; t < 3; ++t) {
+    const std::int64_t first = t * rows / 3;
+    const Shape own{(t + 1) * rows / 3 - first, channels};
+    const Tensor part = stream.allocate(y.shape());
+    embedding_forward(stream, ids, table.view(first * channels, own), Tensor(), part, first);
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      sum[i] += to_host(part)[i];
+    }
+    const Tensor gradient = stream.allocate(own);
+    embedding_gradient(stream, ids, y, gradient, Tensor(), false, first);
+    CHECK(to_host(gradient) == to_host(dtable.view(first * channels, own)));
+  }
+  CHECK(sum == to_host(y));  // each place has a row of one part
+}
+
 TEST_CASE("embedding refuses an id that the table does not have", "[kernels]") {
   Stream stream{Device{}};
   const auto bad = GENERATE(-1, 4);

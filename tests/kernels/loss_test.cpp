@@ -1,5 +1,6 @@
 #include "kernels/loss.hpp"
 
+#include "kernels/elementwise.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"
 
@@ -33,6 +34,60 @@ TEST_CASE("softmax_cross_entropy agrees with the formula in double", "[kernels]"
   troupe::softmax_cross_entropy(stream, logits, labels, logits, result, smoothing);
   CHECK(to_host(result) == same);
   CHECK(to_host(logits) == to_host(gradient));
+}
+
+TEST_CASE("parts that share the classes add up to softmax_cross_entropy", "[kernels]") {
+  Stream stream{Device{}};
+  const auto classes = GENERATE(3, 10, 65);
+  const auto smoothing = GENERATE(0.0f, 0.1f);
+  const std::int64_t rows = 9;
+  const Tensor logits = normal_tensor(stream, 1, {rows, classes});
+  scale(stream, logits, 5);
+  copy(stream,
+       logits.view(0, {1}),
+       logits.view(classes - 1, {1}));  // two as great: the first is right
+  const Tensor labels = random_labels(stream, 2, rows, classes);
+  const Tensor whole = stream.allocate(logits.shape());
+  const Tensor result = stream.allocate({2}, DType::float64);
+  troupe::softmax_cross_entropy(stream, logits, labels, whole, result, smoothing);
+  for (const std::int64_t parts : {1, 2, 3}) {
+    const Tensor statistics = stream.allocate({rows, 2 * parts});
+    std::vector<Tensor> own;
+    for (std::int64_t t = 0; t < parts; ++t) {
+      const std::int64_t first = t * classes / parts;
+      const std::int64_t count = (t + 1) * classes / parts - first;
+      own.push_back(stream.allocate({rows, count}));
+      copy_columns(stream, {.x = logits, .x_first = first, .y = own.back(), .width = count});
+      const Tensor two = stream.allocate({rows, 2});
+      softmax_statistics(stream, own.back(), two);
+      copy_columns(stream, {.x = two, .y = statistics, .y_first = 2 * t, .width = 2});
+    }
+    Values sum{0, 0};
+    const Tensor gradient = stream.allocate(logits.shape());
+    for (std::int64_t t = 0; t < parts; ++t) {
+      const Tensor& x = own[static_cast<std::size_t>(t)];
+      const Tensor of_part = stream.allocate({2}, DType::float64);
+      const Tensor dx = stream.allocate(x.shape());
+      const std::int64_t first = t * classes / parts;
+      parted_cross_entropy(stream,
+                           {.logits = x,
+                            .statistics = statistics,
+                            .labels = labels,
+                            .dlogits = dx,
+                            .result = of_part,
+                            .part = t,
+                            .first = first,
+                            .classes = classes,
+                            .smoothing = smoothing});
+      sum[0] += to_host(of_part)[0];
+      sum[1] += to_host(of_part)[1];
+      copy_columns(stream, {.x = dx, .y = gradient, .y_first = first, .width = x.shape()[1]});
+    }
+    INFO("parts " << parts);
+    check_close("result", sum, to_host(result), {1e-5, 1e-6});
+    CHECK(sum[1] == to_host(result)[1]);
+    check_close("dlogits", to_host(gradient), to_host(whole), {1e-7, 2e-6});
+  }
 }
 
 TEST_CASE("softmax_cross_entropy survives large logits", "[kernels]") {

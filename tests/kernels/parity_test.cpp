@@ -186,6 +186,23 @@ TEST_CASE("reductions agree", "[gpu]") {
   }
 }
 
+TEST_CASE("columns are copied alike", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Streams s;
+  for (const std::int64_t width : {1, 4, 31, 64}) {  // by packs where all of it allows that
+    for (const std::int64_t first : {0, 1, 4}) {
+      INFO("width " << width << " from " << first);
+      const Twin x = s.normal(1, {37, width + 8});
+      const Twin y = s.normal(2, {37, width + 4});
+      copy_columns(s.cpu, {.x = x.cpu, .x_first = first, .y = y.cpu, .y_first = 4, .width = width});
+      copy_columns(s.gpu, {.x = x.gpu, .x_first = first, .y = y.gpu, .y_first = 4, .width = width});
+      check_same("y", y, {});
+    }
+  }
+}
+
 TEST_CASE("losses agree", "[gpu]") {
   if (!gpu()) {
     return skip("no GPU");
@@ -210,6 +227,29 @@ TEST_CASE("losses agree", "[gpu]") {
       }
       troupe::softmax_cross_entropy(s.gpu, x.gpu, labels.gpu, Tensor(), result.gpu);
       check_same("cross-entropy without gradient", result, {1e-5, 2e-6});
+      const Twin statistics = s.empty({rows, 2});
+      softmax_statistics(s.cpu, x.cpu, statistics.cpu);
+      softmax_statistics(s.gpu, x.gpu, statistics.gpu);
+      check_same("statistics", statistics, {1e-6, 4e-6});
+      const auto parted = [&](const Tensor& logits,
+                              const Tensor& of_rows,
+                              const Tensor& label,
+                              const Tensor& dlogits,
+                              const Tensor& to) {
+        return PartedCrossEntropy{.logits = logits,
+                                  .statistics = of_rows,
+                                  .labels = label,
+                                  .dlogits = dlogits,
+                                  .result = to,
+                                  .classes = classes + 2,
+                                  .smoothing = 0.1f};
+      };
+      parted_cross_entropy(s.cpu,
+                           parted(x.cpu, statistics.cpu, labels.cpu, gradient.cpu, result.cpu));
+      parted_cross_entropy(s.gpu,
+                           parted(x.gpu, statistics.gpu, labels.gpu, gradient.gpu, result.gpu));
+      check_same("cross-entropy of parts", result, {1e-5, 4e-6});
+      check_same("dlogits of parts", gradient, {1e-6 / double(rows), 8e-6});
       troupe::squared_error(s.cpu, x.cpu, target.cpu, gradient.cpu, result.cpu);
       troupe::squared_error(s.gpu, x.gpu, target.gpu, gradient.gpu, result.gpu);
       check_same("squared error", result, {1e-12, 1e-6});
@@ -785,12 +825,18 @@ TEST_CASE("embeddings agree in every bit", "[gpu]") {
       embedding_forward(s.cpu, ids.cpu, table.cpu, of(positions.cpu), y.cpu);
       embedding_forward(s.gpu, ids.gpu, table.gpu, of(positions.gpu), y.gpu);
       check_same("y", y, {});
+      embedding_forward(s.cpu, ids.cpu, table.cpu, of(positions.cpu), y.cpu, 2);
+      embedding_forward(s.gpu, ids.gpu, table.gpu, of(positions.gpu), y.gpu, 2);
+      check_same("y of a part of the table", y, {});
     }
     for (const bool accumulate : {false, true}) {
       embedding_gradient(s.cpu, ids.cpu, y.cpu, table.cpu, positions.cpu, accumulate);
       embedding_gradient(s.gpu, ids.gpu, y.gpu, table.gpu, positions.gpu, accumulate);
       check_same("dtable", table, {});
       check_same("dpositions", positions, {});
+      embedding_gradient(s.cpu, ids.cpu, y.cpu, table.cpu, positions.cpu, accumulate, 2);
+      embedding_gradient(s.gpu, ids.gpu, y.gpu, table.gpu, positions.gpu, accumulate, 2);
+      check_same("dtable of a part", table, {});
     }
   }
 }

@@ -86,6 +86,10 @@ SCHEMES = {
     "strom": Scheme([R + "4", K + "1", EX + "strom", "replicas.codec.up.strom.threshold=0.001"], back=False, servers=False, peers=True),
     "pipeline": Scheme([K + "4", *ASYNC], settled=True, survives=False, servers=False, peers=True),
     "zb_h1": Scheme([K + "3", "pipeline.micro_batches=2", "pipeline.schedule=zb_h1"], settled=True, survives=False, servers=False, peers=True),
+    "width": Scheme([K + "2", "pipeline.width=2", "pipeline.micro_batches=2"], settled=True, survives=False, servers=False, peers=True),
+    "width_stale": Scheme([K + "2", "pipeline.width=2", *ASYNC], settled=True, survives=False, servers=False, peers=True),
+    "width_asgd": Scheme([R + "3", K + "1", "pipeline.width=2"]),
+    "width_diloco": Scheme([R + "3", K + "1", "pipeline.width=2", E + "diloco.period=6"], settled=True, back=False),
     "dana_zero": Scheme([R + "3", K + "1", "replicas.rule=dana_zero", "placement.optimizer=own"]),
     "essp": Scheme([R + "3", K + "1", "replicas.rule=essp"]),
     "delayed": Scheme([R + "3", K + "1", "replicas.rule=delayed"], settled=True, back=False),
@@ -103,7 +107,7 @@ SCHEMES = {
     "unlocked": Scheme([K + "3", *ASYNC, "decoupled.synthetic.unlocked=true"], survives=False, servers=False, peers=True),
     "local_loss": Scheme([K + "3", *ASYNC, "decoupled=local_loss"], settled=True, survives=False, servers=False, peers=True),
 }  # fmt: skip
-ONE_REPLICA = ("pipeline", "zb_h1", "spectrain", "synthetic", "unlocked", "local_loss")
+ONE_REPLICA = ("pipeline", "zb_h1", "width", "width_stale", "spectrain", "synthetic", "unlocked", "local_loss")
 MOMENTS = ["random", "checkpoint", "return", "end"]
 
 

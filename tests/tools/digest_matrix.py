@@ -102,7 +102,6 @@ def pipelines():
         yield Case("mlp", [K + "3", ASYNC, "stop.updates=50", W + "pipemare", "pipeline.weights.pipemare." + key])
     for policy in ["latest", "stash", "spectrain", "xpipe"]:
         yield Case("mlp", [K + "3", ASYNC, "pipeline.activations=recompute"] + policy_sets(policy))
-    yield Case("mlp", [K + "3", ASYNC, "pipeline.activations=overwrite"])
     for policy in ["latest", "stash", "spectrain", "vertical_sync", "accumulate", "pipemare", "geometric"]:
         yield Case("mlp", [K + "2", "pipeline.stage_of=[0,1,0]", ASYNC] + policy_sets(policy))
     yield Case("mlp", [K + "2", "pipeline.stage_of=[1,0,1,0]", M + "2", S + "zb_h1"])
@@ -133,6 +132,9 @@ def networks():
         yield Case(task, [K + "3", ASYNC, W + "spectrain", M + "2"])
         yield Case(task, [K + "2", M + "2", ASYNC, W + "double_buffered", "pipeline.activations=recompute"])
         yield Case(task, [K + "2", "pipeline.stage_of=[0,1,0]", ASYNC])
+        if task not in ("lstm", "quadratic"):  # whose layers are not cut in width
+            yield Case(task, ["pipeline.width=2", M + "2"])
+            yield Case(task, [K + "2", "pipeline.width=2", ASYNC, W + "spectrain"])
     for policy in ["latest", "vertical_sync", "xpipe", "pipeoptim", "pipemare", "accumulate"]:
         yield Case("gpt", [K + "3", ASYNC, "optimizer.rule=adamw", "optimizer.clip_norm=1"] + policy_sets(policy))
 
