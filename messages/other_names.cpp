@@ -17,6 +17,7 @@ constexpr std::array kOtherNames{
     OtherName{"pipeline.schedule", "async_1f1b", "pipeline.schedule=async_one_f_one_b"},
     OtherName{"pipeline.schedule", "interleaved_1f1b", "pipeline.schedule=interleaved"},
     OtherName{"pipeline.schedule", "zero_bubble", "pipeline.schedule=zb_h1"},
+    OtherName{"pipeline.schedule", "zb_h2", "pipeline.schedule=zb_2p"},
     OtherName{"pipeline.weights", "pipedream", "pipeline.weights=stash"},
     OtherName{"pipeline.weights", "weight_stashing", "pipeline.weights=stash"},
     OtherName{"pipeline.weights", "pipedream_2bw", "pipeline.weights=double_buffered"},

@@ -40,9 +40,16 @@ std::string steps_text(std::int64_t behind, std::int64_t reach) {
   return reach == 0 ? step : concat(step, reach > 0 ? " + " : " - ", reach > 0 ? reach : -reach);
 }
 
-/// "0,2 | 1,3": what each stage has.
+/// " with chunks 0,2 | 1,3": what each stage has; "" where chunk c is with stage c mod K.
 std::string placement_text(const Blueprint& b) {
-  std::string text;
+  bool in_turn = b.experiment.pipeline().stage_of().empty();
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    in_turn &= b.schedule->stage_of(c) == c % b.schedule->options.stages;
+  }
+  if (in_turn) {
+    return "";
+  }
+  std::string text = " with chunks ";
   for (std::int32_t k = 0; k < b.schedule->options.stages; ++k) {
     std::string own;
     for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
@@ -67,7 +74,7 @@ std::string scheme_text(const Blueprint& b) {
                  pipeline.stages() == 1 ? " stage" : " stages",
                  b.grid ? concat(" of ", pipeline.width(), " parts") : "",
                  per_stage > 1 ? concat(" of ", per_stage, " chunks") : "",
-                 pipeline.stage_of().empty() ? "" : " with chunks " + placement_text(b),
+                 placement_text(b),
                  pipeline.micro_batches(),
                  pipeline.micro_batches() == 1 ? " micro-batch" : " micro-batches");
 }

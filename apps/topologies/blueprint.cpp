@@ -10,6 +10,7 @@
 #include "runtime/data/registry.hpp"
 #include "runtime/data/stand_in.hpp"
 #include "runtime/schemes/optimizers/chunk_optimizer.hpp"
+#include "runtime/schemes/schedules/file.hpp"
 #include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <algorithm>
@@ -238,6 +239,9 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved,
   }
   Blueprint b;
   b.experiment = resolved;
+  if (auto kept = keep_schedule_rows(b.experiment); !kept) {
+    return kept.error();
+  }
   b.data = std::move(data);
   b.devices = all_devices(resolved);
   b.precision = precision_of(resolved);

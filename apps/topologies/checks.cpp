@@ -35,7 +35,7 @@ bool by_label(const Blueprint& b) {
 
 Result<void> check_layers(const Blueprint& b) {
   const auto options = schedule_options(b.experiment);
-  return options ? check_depth(b.network, options->stages * options->chunks_per_stage)
+  return options ? check_depth(b.network, static_cast<std::int32_t>(placement_of(*options).size()))
                  : options.error();
 }
 

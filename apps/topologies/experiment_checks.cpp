@@ -151,7 +151,7 @@ Rows partition_checks() {
        }},
       {"mixed_or_schedule",
        [](const E& e) {
-         return !mixes(e) || !(*chosen_schedule(e))->chunks
+         return !mixes(e) || !(*chosen_schedule(e))->places_chunks()
                     ? ""
                     : fill_in(
                           "pipeline.partition: mixed says which stage has which chunk, and so does "

@@ -12,7 +12,9 @@
 #include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
+#include "runtime/record/output_file.hpp"
 #include "runtime/record/progress.hpp"
+#include "runtime/schemes/schedules/file.hpp"
 #include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <algorithm>
@@ -148,8 +150,8 @@ Result<std::string> describe_profile(const Blueprint& b) {
   Rows rows{{"", "cut", "slowest, a micro-batch", "idle", "samples/s", "stage_of"}};
   add_cut(rows, "flops", by_flops, *profile);
   add_cut(rows, "profiled", by_time, *profile);
-  const bool mixes =
-      b.schedule->options.stages > 1 && !schedule_schemes().find(b.schedule->options.name)->chunks;
+  const bool mixes = b.schedule->options.stages > 1 &&
+                     !schedule_schemes().find(b.schedule->options.name)->places_chunks();
   const auto mixed = mixes ? mixed_blueprint(b, *profile) : Result<Blueprint>(b);
   if (!mixed) {
     return mixed.error();
@@ -176,7 +178,20 @@ struct PlanArguments {
   ExperimentArguments experiment;
   bool profile = false;
   std::int64_t processes = 1;
+  std::string csv;
 };
+
+/// Writes the schedule of the only phase.
+Result<void> write_csv(const std::vector<Phase>& phases, const std::string& path) {
+  if (phases.size() > 1) {
+    return usage_error(
+        "--csv: the experiment has {} phases, each with a schedule of its own; name "
+        "one without phases",
+        phases.size());
+  }
+  const auto text = schedule_csv(*phases.front().blueprint.schedule);
+  return text ? write_file(path, *text) : text.error();
+}
 
 int plan(Console& console, const PlanArguments& arguments) {
   const auto experiment =
@@ -215,6 +230,11 @@ int plan(Console& console, const PlanArguments& arguments) {
     }
   }
   console.out << text;
+  if (const auto written =
+          arguments.csv.empty() ? Result<void>() : write_csv(*phases, arguments.csv);
+      !written) {
+    return fail(console, written.error());
+  }
   if (const auto fits = check_memory(*phases); !fits) {
     return fail(console, fits.error());
   }
@@ -241,7 +261,12 @@ Command declare_plan() {
                 .value = &arguments->processes,
                 .doc = "say which of so many processes would play what (run --processes, --hosts)",
                 .type = "N",
-                .range = OptionRange{1, kProcessesMax}}}),
+                .range = OptionRange{1, kProcessesMax}},
+               {.names = "--csv",
+                .value = &arguments->csv,
+                .doc = "write the schedule into FILE, for pipeline.schedule.file and PyTorch's "
+                       "pipelining",
+                .type = "FILE"}}),
           .action = [arguments](Console& console) { return plan(console, *arguments); },
           .takes_experiment = true};
 }

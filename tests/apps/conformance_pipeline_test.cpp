@@ -66,7 +66,11 @@ void registered(const std::string& name, View (*read)(const Action&), bool predi
 
 TEST_CASE("every built-in schedule conforms", "[apps]") {
   for (const ScheduleScheme& scheme : schedule_schemes()) {
-    all_hold(scheme.info.name, 6);
+    if (scheme.info.name == "file") {
+      CHECK_THAT(broken({.rule = "file"}, "order"), says("file.path: name the CSV file"));
+    } else {
+      all_hold(scheme.info.name, 6);
+    }
   }
 }
 

@@ -108,8 +108,8 @@ const std::string kPipeline =
     " (legal: stages, micro_batches, schedule, weights, activations, cut, partition, "
     "error_feedback, stage_of)";
 const std::string kSchedules =
-    " (legal: sequential, gpipe, one_f_one_b, interleaved, zb_h1, async_one_f_one_b, "
-    "async_full_duplex, custom)";
+    " (legal: sequential, gpipe, one_f_one_b, interleaved, zb_h1, zb_2p, zb_v, dual_pipe_v, "
+    "file, async_one_f_one_b, async_full_duplex, custom)";
 const std::string kRules =
     " (legal: sgd, momentum, nesterov, adam, adamw, nadam, nadamw, adagrad, rmsprop, muon, lion, "
     "lars, lamb, soap, basis_rotation, custom)";

@@ -79,6 +79,11 @@ TEST_CASE("virtual time follows the closed forms", "[system]") {
     CHECK(run(timed("async_one_f_one_b", K, 1, 20, t)).seconds ==
           Approx((20 + K - 1) * all).epsilon(1e-12));
   }
+  const Times alike{1, 1, 1};  // a stage's first forward begins after k, and then it is never idle
+  CHECK(run(timed("zb_2p", 4, 8, 3, alike)).seconds == Approx(3 * 8 * 3 + 3).epsilon(1e-12));
+  CHECK(run(timed("zb_v", 4, 8, 3, alike)).seconds == Approx(3 * 8 * 3 + 1.5).epsilon(1e-12));
+  CHECK(run(timed("dual_pipe_v", 4, 8, 3, alike)).seconds ==
+        Approx(3 * (8 * 3 + 1.5)).epsilon(1e-12));
   CHECK(run(timed("interleaved", 2, 4, 3, t)).seconds ==
         Approx(3 * (4 * all + all / 2)).epsilon(1e-12));
   CHECK(run(timed("interleaved", 4, 8, 2, t)).seconds ==
@@ -89,6 +94,9 @@ TEST_CASE("elsewhere virtual time is that of the independent simulation", "[syst
   for (const auto& e :
        {timed("zb_h1", 4, 2, 3, {1, 1.25, 0.75}),
         timed("zb_h1", 4, 8, 3, {1, 0.5, 2}),
+        timed("zb_2p", 4, 8, 3, {1, 0.5, 2}),
+        timed("zb_v", 3, 4, 3, {1, 0.5, 2}, {"clock.link.seconds=0.125"}),
+        timed("dual_pipe_v", 4, 8, 2, {1, 2, 0.5}),
         timed("async_full_duplex", 4, 1, 20, {1, 1, 1}),
         timed("async_one_f_one_b", 3, 4, 5, {1, 2, 0.5}),
         timed("interleaved", 2, 8, 2, {1, 0.5, 0.25}, {"clock.link.seconds=0.125"}),
@@ -115,6 +123,14 @@ TEST_CASE("a stage keeps M micro-batches under GPipe and min(M, K-k) under 1F1B"
         CHECK(gpipe.stashes_max.at(k) == M);
         CHECK(one.stashes_max.at(k) == std::min(M, K - k));
         CHECK(async.stashes_max.at(k) == K - k);
+      }
+      if (M >= 2 * K) {
+        const Outcome v = run(timed("zb_v", K, M, 2, {1, 1, 1}));
+        const Outcome dual = run(timed("dual_pipe_v", K, M, 2, {1, 1, 1}));
+        for (int k = 0; k < K; ++k) {
+          CHECK(v.stashes_max.at(k) == 2 * K);
+          CHECK(dual.stashes_max.at(k) == 2 * K + 1);
+        }
       }
     }
   }

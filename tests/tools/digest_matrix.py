@@ -65,7 +65,7 @@ R = "replicas.count="
 RULE = "replicas.rule="
 EX = "replicas.exchange="
 ASYNC = S + "async_one_f_one_b"
-FLUSHED = ["sequential", "gpipe", "one_f_one_b", "interleaved", "zb_h1"]
+FLUSHED = ["sequential", "gpipe", "one_f_one_b", "interleaved", "zb_h1", "zb_2p", "zb_v"]
 POLICIES = ["latest", "stash", "vertical_sync", "double_buffered", "accumulate", "spectrain", "spectrain_paper", "nwpt",
             "geometric", "spike_compensation", "xpipe", "pipeoptim", "pipemare", "nesterov"]
 OPTIMIZERS = ["sgd", "momentum", "nesterov", "adam", "adamw", "nadam", "nadamw", "adagrad", "rmsprop", "muon",
@@ -98,6 +98,8 @@ def pipelines():
         for policy in ["latest", "stash", "spectrain_paper", "nwpt", "pipemare", "nesterov"]:
             yield Case("mlp", [K + "3", S + schedule, M + "3"] + policy_sets(policy))
         yield Case("mlp", [K + "2", S + schedule, M + "4", "optimizer.clip_norm=0.1"])
+    yield Case("mlp", [K + "2", S + "dual_pipe_v", M + "4"])
+    yield Case("mlp", [K + "2", "pipeline.schedule.file.rows=[0F0 0F1 . 0I0 0I1 0W0 0W1,1F0 1B0 1F1 1B1]", M + "2"])
     for key in ["rescale=false", "correct=false", "synchronous_epochs=1", "anneal=5"]:
         yield Case("mlp", [K + "3", ASYNC, "stop.updates=50", W + "pipemare", "pipeline.weights.pipemare." + key])
     for policy in ["latest", "stash", "spectrain", "xpipe"]:

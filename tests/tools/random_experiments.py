@@ -262,12 +262,12 @@ class Draw:
         self.sets += [f"pipeline.stages={self.stages}", f"replicas.count={self.count}"]
         schedule = ""
         if self.chance(0.5) and "pipeline" not in self.alone:
-            schedule = pick([field.name for field in self.messages["Schedule"]["fields"] if field.name != "custom"])
+            schedule = pick([field.name for field in self.messages["Schedule"]["fields"] if field.name not in ("custom", "file")])
             self.sets.append("pipeline.schedule=" + schedule)
         if self.chance(0.3) or schedule == "interleaved":  # which works in groups of a micro-batch for each stage
             divisors = [m for m in (1, 2, 3, 4) if self.batch % m == 0 and (schedule != "interleaved" or m % self.stages == 0)]
             self.sets.append(f"pipeline.micro_batches={pick(divisors if divisors and self.mostly() else [1, 2, 3, 4])}")
-        if 1 < self.stages <= depth and schedule != "interleaved":
+        if 1 < self.stages <= depth and schedule not in ("interleaved", "zb_v", "dual_pipe_v"):
             self.draw_cut(depth)
 
     def draw_cut(self, depth):

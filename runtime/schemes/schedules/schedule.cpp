@@ -44,15 +44,26 @@ Sequence written(const ScheduleScheme& scheme, const ScheduleOptions& options, s
   return whole;
 }
 
+/// Where the schedule's own rule puts each chunk.
+std::vector<std::int32_t> own_placement(const ScheduleScheme& scheme,
+                                        const ScheduleOptions& options) {
+  if (scheme.place) {
+    return scheme.place(options);
+  }
+  std::vector<std::int32_t> placement;
+  for (std::int32_t c = 0; c < options.stages * options.chunks_per_stage; ++c) {
+    placement.push_back(c % options.stages);
+  }
+  return placement;
+}
+
 /// As it is written, each chunk where the schedule's own rule puts it.
 Result<Schedule> in_turn(const ScheduleScheme& scheme, const ScheduleOptions& options) {
   Schedule schedule;
   schedule.options = options;
   schedule.flushed = scheme.flushed;
-  schedule.chunks = options.stages * options.chunks_per_stage;
-  for (std::int32_t c = 0; c < schedule.chunks; ++c) {
-    schedule.placement.push_back(c % options.stages);
-  }
+  schedule.placement = own_placement(scheme, options);
+  schedule.chunks = static_cast<std::int32_t>(schedule.placement.size());
   for (std::int32_t k = 0; k < options.stages; ++k) {
     Sequence sequence = written(scheme, options, k);
     if (auto sound = schedules::check_order(scheme, schedule, k, sequence); !sound) {
@@ -69,10 +80,11 @@ Result<void> check_placement(const ScheduleScheme& scheme, const ScheduleOptions
   const auto refuse = [](const std::string& why) {
     return Error{ErrorKind::usage, "pipeline.stage_of: " + why};
   };
-  if (scheme.chunks) {
-    return refuse(concat(scheme.info.name,
-                         " gives chunks to stages in turn; leave it empty, or choose another "
-                         "pipeline.schedule"));
+  if (scheme.places_chunks()) {
+    return refuse(
+        concat(scheme.info.name,
+               " says itself which stage has which chunk; leave it empty, or choose another "
+               "pipeline.schedule"));
   }
   std::vector<bool> busy(static_cast<std::size_t>(options.stages));
   for (const std::int32_t stage : options.stage_of) {
@@ -183,6 +195,12 @@ Action Schedule::forward_of(std::int32_t chunk,
   TROUPE_CHECK(false, "no forward of ", batch, ", ", micro_batch, " on chunk ", chunk);
 }
 
+std::vector<std::int32_t> placement_of(const ScheduleOptions& options) {
+  const ScheduleScheme& scheme = scheme_of(options);
+  return options.stage_of.empty() ? own_placement(scheme, in_turn_options(scheme, options))
+                                  : options.stage_of;
+}
+
 Result<void> check_schedule_options(const ScheduleOptions& options) {
   const ScheduleScheme& scheme = scheme_of(options);
   if (scheme.fits) {
@@ -195,7 +213,7 @@ Result<void> check_schedule_options(const ScheduleOptions& options) {
       return sensible;
     }
   }
-  if (scheme.chunks && !scheme.flushed && options.synchronous_batches > 0) {
+  if (scheme.places_chunks() && !scheme.flushed && options.synchronous_batches > 0) {
     return Error{ErrorKind::usage,
                  concat("pipeline.weights: flushed epochs at the start are for schedules of one "
                         "chunk a stage; pipeline.schedule is ",

@@ -56,8 +56,10 @@ struct ScheduleOptions {
   std::int32_t chunks_per_stage = 1;  // of schedules that place several (interleaved)
   // Asynchronous schedules begin with so many flushed mini-batches (PipeMare T3)
   std::int64_t synchronous_batches = 0;
-  std::vector<std::int32_t> stage_of{};  // by chunk, as in pipeline.stage_of; empty: c % K
-  OptionValues values{};                 // of pipeline.schedule.custom
+  std::vector<std::int32_t>
+      stage_of{};                   // by chunk, as in pipeline.stage_of; empty: the schedule's own
+  std::vector<std::string> rows{};  // of schedule file (file.hpp)
+  OptionValues values{};            // of pipeline.schedule.custom
 };
 
 /// Who sends a chunk what its error signal is made of.
@@ -104,6 +106,9 @@ struct Schedule {
   /// The forward of this micro-batch on `chunk`, with its natural step.
   Action forward_of(std::int32_t chunk, std::int64_t batch, std::int32_t micro_batch) const;
 };
+
+/// By chunk: the stage that works on it, of options that check_schedule_options accepts.
+std::vector<std::int32_t> placement_of(const ScheduleOptions& options);
 
 /// Error (usage) where the combination makes no sense, with the reason, as far as it shows without the
 /// schedule being made.

@@ -4,6 +4,7 @@
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/schedules/built_in.hpp"
+#include "runtime/schemes/schedules/file.hpp"
 
 namespace troupe {
 namespace {
@@ -67,12 +68,18 @@ Result<ScheduleOptions> schedule_options(const proto::Experiment& experiment) {
     return usage_error(
         "{}: {} wants {} chunks a stage; right is 1 or more", kKey, (*scheme)->info.name, chunks);
   }
+  auto rows =
+      pipeline.schedule().has_file() ? schedule_rows(experiment) : std::vector<std::string>();
+  if (!rows) {
+    return rows.error();
+  }
   return ScheduleOptions{.name = (*scheme)->info.name,
                          .stages = static_cast<std::int32_t>(pipeline.stages()),
                          .micro_batches = static_cast<std::int32_t>(pipeline.micro_batches()),
                          .chunks_per_stage = chunks,
                          .synchronous_batches = 0,
                          .stage_of = {pipeline.stage_of().begin(), pipeline.stage_of().end()},
+                         .rows = *std::move(rows),
                          .values = values};
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -25,11 +26,15 @@ struct ScheduleScheme {
   /// forwards, its backwards (or input and weight gradients) and its updates in order, each once.
   std::function<void(SequenceBuilder&)> write;
 
-  /// Chunks a stage, where the schedule places them itself: stage k has the chunks k, K+k, 2K+k, ...
-  /// Empty: one, or as pipeline.stage_of says.
+  /// Chunks a stage, where the schedule has several: stage k has the chunks k, K+k, 2K+k, ...
   std::function<std::int32_t(const proto::Experiment&, const OptionValues&)> chunks{};
   /// Error (usage) with the reason where it is not for these numbers of stages and micro-batches.
   std::function<Result<void>(const ScheduleOptions&)> fits{};
+  /// By chunk: the stage that works on it, of options that fit. Empty: c % K.
+  std::function<std::vector<std::int32_t>(const ScheduleOptions&)> place{};
+
+  /// Whether it says which stage has which chunk; else each has one, or as pipeline.stage_of says.
+  bool places_chunks() const { return chunks || place; }
 };
 
 /// Makes a schedule known under its name, for pipeline.schedule.custom. Before any experiment is

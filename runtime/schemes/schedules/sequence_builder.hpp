@@ -4,6 +4,7 @@
 #include "runtime/schemes/schedules/schedule.hpp"
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,9 @@ class SequenceBuilder {
   std::int64_t chunks_per_stage() const { return options_.chunks_per_stage; }
 
   std::int64_t to_loss() const { return K() - 1 - stage_; }  // d_k
+
+  /// Of schedule file.
+  const std::vector<std::string>& rows() const { return options_.rows; }
 
   /// Of pipeline.schedule.custom.
   const OptionValues& values() const { return options_.values; }
