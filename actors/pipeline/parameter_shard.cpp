@@ -128,7 +128,7 @@ bool ParameterShard::is_new(Ref<LearnerRole> from, std::uint64_t sequence) {
 
 void ParameterShard::handle(TiedPush&& m, double now, Effects& fx) {
   if (is_new(m.from, m.sequence)) {
-    tied_.keep(m.stamp.batch, {m.slice, m.stamp.chunk}, std::move(m.gradient));
+    keep_share(std::move(m));
     next(now, fx);
   }
 }
@@ -144,7 +144,7 @@ void ParameterShard::handle(Push&& m, double now, Effects& fx) {
       ": a push of ",
       m.gradient.size(),
       " slices");
-  queue_.push_back(std::move(m));
+  enqueue(std::move(m));
   next(now, fx);
 }
 
@@ -161,8 +161,7 @@ void ParameterShard::next(double now, Effects& fx) {
 }
 
 bool ParameterShard::takes_next(double now, Effects& fx) {
-  if (applying_ || queue_.empty() || !tied_.complete(queue_.front().stamp.batch) ||
-      !c_.exchange->ready(queue_.front().stamp.batch)) {
+  if (applying_ || queue_.empty() || !is_whole(queue_.front())) {
     return false;
   }
   applying_ = std::move(queue_.front());

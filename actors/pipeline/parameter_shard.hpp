@@ -4,13 +4,14 @@
 //
 //   stage --Pull--> shard --PullReply--> stage
 //   stage --Push--> shard --Apply--> optimizer --Applied--> shard
-//   stage of another chunk --TiedPush--> shard                    (fan_in.hpp)
+//   stage of another chunk, or another copy of the stage --TiedPush--> shard     (fan_in.hpp)
 //   shard --Norms--> shard of chunk 0 --Decide--> every shard     (clipping.hpp)
 //   director --Release--> shard --Concluded--> director
 //
 // Invariants: the step grows by exactly 1 with each push; a push is counted once, whatever
 // arrives twice; at most one push is on its way to the next step; a pull is answered with exactly the
-// step and the reach that it names; evaluation steps are pinned until released.
+// step and the reach that it names; evaluation steps are pinned until released. Of a chunk in several copies pushes come in
+// any order, and the steps of each round but its last move nothing.
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
@@ -21,6 +22,7 @@
 #include "runtime/schemes/evaluation.hpp"
 #include "runtime/schemes/policies/view.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>
@@ -46,7 +48,9 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
     Ref<DirectorRole> director;
     std::vector<Tensor> initial;  // slices
     bool returns = false;         // its replica comes back: the exchange gets what step 0 has
-    std::size_t tied = 0;         // TiedPushes that belong to each mini-batch
+    std::size_t tied =
+        0;  // TiedPushes that belong to each mini-batch, or to each round of `copies`
+    std::int64_t copies = 1;  // mini-batches that make one update, the last of each such round
     std::unique_ptr<Exchange> exchange;
   };
 
@@ -107,6 +111,34 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   }
 
   bool is_new(Ref<LearnerRole> from, std::uint64_t sequence);
+
+  /// Of a tied parameter, or of a copy's mini-batch for its round's update.
+  void keep_share(TiedPush m) {
+    const std::int64_t batch = m.stamp.batch;
+    const bool copy = m.stamp.chunk == c_.chunk;
+    const auto place = copy ? static_cast<std::int32_t>(batch % c_.copies) : m.stamp.chunk;
+    tied_.keep(copy ? end_of_round(batch) : batch, {m.slice, place}, std::move(m.gradient));
+  }
+
+  /// In the order of mini-batches, in which the copies of a stage need not hand them in.
+  void enqueue(Push m) {
+    const auto later = std::find_if(queue_.begin(), queue_.end(), [&](const Push& other) {
+      return other.stamp.batch > m.stamp.batch;
+    });
+    queue_.insert(later, std::move(m));
+  }
+
+  std::int64_t end_of_round(std::int64_t batch) const {
+    return batch - batch % c_.copies + c_.copies - 1;
+  }
+
+  /// Whether the push can be taken now: all that belongs to it has come.
+  bool is_whole(const Push& push) const {
+    const std::int64_t batch = push.stamp.batch;
+    return (c_.copies == 1 || batch <= step_) &&
+           (end_of_round(batch) != batch || tied_.complete(batch)) && c_.exchange->ready(batch);
+  }
+
   void next(double now, Effects& fx);
   bool takes_next(double now, Effects& fx);
   TiedGradients take_tied();
@@ -120,7 +152,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   Config c_;
   Clipping clipping_;
   /// Shares of a mini-batch's gradient that other chunks have for parameters they share with this one, by slice and
-  /// sender's chunk. They come before or after the chunk's own push.
+  /// sender's chunk, or that the mini-batches before it in its round have, by slice and place in the round. They come before or after the chunk's own push.
   FanIn<std::pair<std::size_t, std::int32_t>, Tensor> tied_;
   std::int64_t step_ = 0;  // newest; = version with one replica; -1: its replica is coming back
   std::size_t slices_ = 0;

@@ -28,6 +28,10 @@ GatheredBatch gather(Stream& stream,
   return {std::move(batch.x), std::move(batch.target)};
 }
 
+Ref<StageRole> who_has(const std::vector<Ref<StageRole>>& copies, std::int64_t batch) {
+  return copies[static_cast<std::size_t>(batch) % copies.size()];
+}
+
 }  // namespace
 
 Source::Source(Config config)
@@ -193,14 +197,14 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
   }
   for (std::size_t t = 0; t < c_.heads.size() && !c_.buffered; ++t) {
     const std::int32_t head = c_.head_chunk + static_cast<std::int32_t>(t);
-    fx.send(c_.heads[t], Labels{{c_.replica, head, batch, part}, m.made.target});
+    fx.send(who_has(c_.heads[t], batch), Labels{{c_.replica, head, batch, part}, m.made.target});
   }
   for (std::size_t i = 0; i < c_.input_predictors.size(); ++i) {
     const Stamp behind{c_.replica, static_cast<std::int32_t>(i) + 1, batch, part};
     fx.send_beside(c_.input_predictors[i], Activation{behind, {{"x", m.made.x}}});
   }
   for (Stamp to = stamp; const auto& first : c_.first) {
-    fx.send(first, Activation{to, {{"x", m.made.x}}});
+    fx.send(who_has(first, batch), Activation{to, {{"x", m.made.x}}});
     ++to.chunk;
   }
   gathering_ = false;
@@ -258,7 +262,7 @@ std::int64_t Source::mark_batches() const {
 void Source::send_mark_batch(GatheredBatch made, Effects& fx) const {
   std::int32_t chunk = 0;
   for (const auto& first : c_.first) {
-    fx.send(first,
+    fx.send(first.front(),
             MarkBatch{.step = mark_->due.step,
                       .index = mark_->next,
                       .chunk = chunk++,

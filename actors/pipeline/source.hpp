@@ -57,9 +57,10 @@ class Source final : public Actor<Source, SourceRole> {
     EvaluationPlan evaluation;             // on its own account, in between
     std::int64_t delay_max = 0;  // mini-batches that must be admitted beyond a step for it to come
     bool evaluate = false;       // at the end
-    /// By part of the first section, and of the last one, which has chunks from `head_chunk` on.
-    std::vector<Ref<StageRole>> first;
-    std::vector<Ref<StageRole>> heads;
+    /// By part of the first section: its copies, which take turns with the mini-batches. Likewise of the last section, which
+    /// has the chunks from `head_chunk` on.
+    std::vector<std::vector<Ref<StageRole>>> first;
+    std::vector<std::vector<Ref<StageRole>>> heads;
     std::int32_t head_chunk = 0;
     std::int32_t credit_chunk = 0;  // whose stage gives credit
     /// By chunk but the first: predictors of inputs, which get the data, too. Then every chunk gives

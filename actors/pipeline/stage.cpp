@@ -214,7 +214,8 @@ void Stage::handle(Release m, double now, Effects& fx) {
 }
 
 void Stage::note_finished(Effects& fx) {
-  if (!finished_ && cursor_.end() && updates_ == *cursor_.end() * work_.statistics().chunks()) {
+  if (!finished_ && cursor_.end() &&
+      updates_ == c_.schedule->share_of(c_.stage, *cursor_.end()) * work_.statistics().chunks()) {
     finished_ = true;
     work_.stashes().tell(fx);
   }

@@ -43,13 +43,16 @@ std::vector<double> stage_work(const Blueprint& b) {
 Forecast forecast(const Blueprint& b) {
   const Schedule& schedule = *b.schedule;
   const std::int64_t filled = schedule.options.synchronous_batches + 2 * schedule.delay_max + 8;
-  constexpr std::int64_t kMore = 8;
+  std::int64_t more = 8;  // whole rounds of all copies
+  for (const std::int32_t copies : schedule.copies) {
+    more = std::lcm<std::int64_t>(more, copies);
+  }
   const double first = simulate(schedule, b.times, filled).end;
   const std::vector<double> work = stage_work(b);
   // The timeline has no lessons, and no estimates beside other work. Where there are some the busiest
   // thread says how fast the pipe can be, if it is slower than the locks are.
   const double period =
-      std::max((simulate(schedule, b.times, filled + kMore).end - first) / kMore,
+      std::max((simulate(schedule, b.times, filled + more).end - first) / static_cast<double>(more),
                b.predictors.empty() ? 0 : *std::max_element(work.begin(), work.end()));
   const double busy = std::accumulate(work.begin(), work.end(), 0.0);  // a mini-batch
   const auto idle = [&](double batches, double end) {

@@ -19,7 +19,9 @@ namespace {
 /// The handles of weights that are alive at a chunk: each is one copy.
 class Handles {
  public:
-  Handles(const ViewPlan& plan, const ViewPolicy& policy) : plan_(plan), policy_(policy) {}
+  /// `copies`: of the chunk; the steps of a round but its last are the same handles.
+  Handles(const ViewPlan& plan, const ViewPolicy& policy, std::int32_t copies)
+      : plan_(plan), policy_(policy), copies_(copies) {}
 
   void see(const Action& action, bool settled) {
     if (action.act == Act::forward && policy_.stashes()) {
@@ -27,7 +29,7 @@ class Handles {
     } else if (is_backward(action.act)) {
       stashed_.erase({action.batch, action.micro_batch});
     } else if (action.act == Act::update) {
-      ++step_;
+      step_ += copies_;
     }
     if (settled) {
       most_ = std::max(most_, alive());
@@ -44,8 +46,8 @@ class Handles {
                        ? View{}
                        : view);  // before the first update every prediction is the slice itself
     };
-    for (std::int64_t step = std::max<std::int64_t>(0, step_ - plan_.keep + 1); step <= step_;
-         ++step) {
+    for (std::int64_t step = std::max<std::int64_t>(0, step_ - plan_.keep + copies_); step <= step_;
+         step += copies_) {
       add({step, {}});
       for (const Reach& reach : plan_.reaches(step)) {
         add({step, reach});
@@ -59,6 +61,7 @@ class Handles {
 
   const ViewPlan& plan_;
   const ViewPolicy& policy_;
+  const std::int32_t copies_;
   std::map<std::pair<std::int64_t, std::int32_t>, View> stashed_;
   std::int64_t step_ = 0;
   std::int64_t most_ = 1;
@@ -82,7 +85,8 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   const Chunk& c = *b.chunks[at];
   const ChunkOptimizer rule = chunk_optimizer(b, chunk);
   const auto bytes = static_cast<double>(c.layout().bytes());
-  Handles handles(b.plans[at], *b.view);
+  const std::int32_t copies = b.schedule->copies_of(chunk);
+  Handles handles(b.plans[at], *b.view, copies);
   follow(*b.schedule, chunk, [&](const Action& action, bool settled) {
     handles.see(action, settled);
   });
@@ -95,13 +99,13 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   const auto rows = static_cast<double>(largest_micro_batch(b));
   const double saved = rows * static_cast<double>(c.saved_bytes());
   const double input = rows * static_cast<double>(c.input_bytes());
-  m.stashes = stashes_of(*b.schedule, chunk);
+  m.stashes = copies * stashes_of(*b.schedule, chunk);
   switch (b.experiment.pipeline().activations()) {
     case proto::Pipeline::fifo:
       m.activations = static_cast<double>(m.stashes) * saved;
       break;
     case proto::Pipeline::recompute:
-      m.activations = static_cast<double>(m.stashes) * input + saved;
+      m.activations = static_cast<double>(m.stashes) * input + copies * saved;
       break;
   }
   return m;

@@ -53,7 +53,7 @@ std::string placement_text(const Blueprint& b) {
   for (std::int32_t k = 0; k < b.schedule->options.stages; ++k) {
     std::string own;
     for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-      own += b.schedule->stage_of(c) == k ? concat(own.empty() ? "" : ",", c) : "";
+      own += b.schedule->works_on(k, c) ? concat(own.empty() ? "" : ",", c) : "";
     }
     text += concat(k == 0 ? "" : " | ", own);
   }
@@ -113,7 +113,8 @@ std::string stages_table(const Blueprint& b) {
         ((b.grid && chunk->outputs() > 1) ||
          b.schedule->stage_of(b.schedule->behind(
              chunk->index(), static_cast<std::int32_t>(chunk->part().rank))) != stage);
-    rows.push_back({concat("stage-", stage),
+    const std::int32_t last = stage + b.schedule->copies_of(chunk->index()) - 1;
+    rows.push_back({concat("stage-", stage, last > stage ? concat("..", last) : ""),
                     std::to_string(chunk->index()),
                     layers_of(*chunk),
                     to_string(b.devices[static_cast<std::size_t>(stage)]),

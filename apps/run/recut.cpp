@@ -75,13 +75,17 @@ Result<proto::Experiment> changed_experiment(const proto::Experiment& before,
                                              const std::vector<std::string>& assignments) {
   proto::Experiment after = before;
   // A cut for another number of chunks is of no use.
-  const bool other_chunks =
-      sets_key(assignments, "pipeline.stages") || sets_key(assignments, "pipeline.schedule");
+  const bool other_chunks = sets_key(assignments, "pipeline.stages") ||
+                            sets_key(assignments, "pipeline.schedule") ||
+                            sets_key(assignments, "pipeline.copies");
   if (other_chunks && !sets_key(assignments, "pipeline.cut")) {
     after.mutable_pipeline()->clear_cut();
   }
   if (other_chunks && !sets_key(assignments, "pipeline.stage_of")) {
     after.mutable_pipeline()->clear_stage_of();
+  }
+  if (other_chunks && !sets_key(assignments, "pipeline.copies")) {
+    after.mutable_pipeline()->clear_copies();
   }
   for (const std::string& assignment : assignments) {
     if (sets_key({assignment}, "resumed") || sets_key({assignment}, "start_from")) {

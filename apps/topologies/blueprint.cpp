@@ -168,8 +168,13 @@ void link_replicas(Blueprint& b) {
   }
 }
 
-/// Those who borrow a tied parameter read it up to the owner's delay later than the owner does.
+/// Those who borrow a tied parameter read it up to the owner's delay later than the owner does; the copies of
+/// a stage read the round before the one that they are in.
 void keep_for_borrowers(Blueprint& b) {
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    const std::int64_t copies = b.schedule->copies_of(c);
+    b.plans[static_cast<std::size_t>(c)].keep += copies > 1 ? 2 * copies - 1 : 0;
+  }
   std::set<std::int32_t> lenders;
   for (const auto& chunk : b.chunks) {
     for (const BorrowedSlice& slice : chunk->borrowed()) {

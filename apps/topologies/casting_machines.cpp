@@ -30,7 +30,14 @@ std::int64_t Casting::batches_of(std::int32_t r) const {
 }
 
 void Casting::add_source(std::int32_t r) {
-  const std::vector<Ref<StageRole>> stage_of = who_.stage_of_chunks(r, schedule_);
+  const auto parts = [&](std::int32_t first_chunk) {  // of a section
+    std::vector<std::vector<Ref<StageRole>>> all;
+    for (std::int32_t chunk = first_chunk; chunk < first_chunk + schedule_.width; ++chunk) {
+      const auto first = who_.stages(r).begin() + schedule_.stage_of(chunk);
+      all.emplace_back(first, first + schedule_.copies_of(chunk));
+    }
+    return all;
+  };
   const bool told = r > 0 && !served() && !ends_apart();
   // Uploads on a stream of its own, while the stage's is at work on what came before.
   add(who_.source(r).id,
@@ -52,8 +59,8 @@ void Casting::add_source(std::int32_t r) {
           .evaluation = evaluation(r),
           .delay_max = schedule_.delay_max,
           .evaluate = marks(r) && e_.record().evaluate(),
-          .first = {stage_of.begin(), stage_of.begin() + schedule_.width},
-          .heads = {stage_of.end() - schedule_.width, stage_of.end()},
+          .first = parts(0),
+          .heads = parts(schedule_.chunks - schedule_.width),
           .head_chunk = schedule_.chunks - schedule_.width,
           .credit_chunk = credit_chunk(),
           .input_predictors = predictors_of(who_, r, true),
@@ -108,7 +115,7 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
   std::map<std::int32_t, std::vector<Tensor>> buffers;
   std::map<std::int32_t, std::shared_ptr<const ModuleSignal>> signals;
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
-    if (schedule_.stage_of(c) == k) {
+    if (schedule_.works_on(k, c)) {
       Stream& stream = streams_on_.on(device_of(r, k));
       signals[c] = module_signal(b_, static_cast<std::size_t>(c), stream);
       buffers[c] = starting_buffers(stream, b_, static_cast<std::size_t>(c));
@@ -138,7 +145,7 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
   add(who_.stages(r)[at].id,
       std::make_unique<Stage>(Stage::Config{
           .company = {.self = who_.stages(r)[at],
-                      .stage_of = who_.stage_of_chunks(r, schedule_),
+                      .stages = who_.stages(r),
                       .shard_of = who_.shards(r),
                       .source = who_.source(r),
                       .director = who_.director()},
@@ -186,6 +193,7 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
           .initial = starting,
           .returns = returns_ && served(),
           .tied = tied_shares(b_, c),
+          .copies = schedule_.copies_of(c),
           .exchange = make_exchange(b_, who_, rules_[at], shared_[at], r, c)}),
       device,
       b_.precision);

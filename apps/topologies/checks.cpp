@@ -34,9 +34,12 @@ bool by_label(const Blueprint& b) {
 }
 
 Result<void> check_layers(const Blueprint& b) {
-  const auto options = schedule_options(b.experiment);
-  return options ? check_depth(b.network, static_cast<std::int32_t>(placement_of(*options).size()))
-                 : options.error();
+  auto options = schedule_options(b.experiment);
+  if (!options) {
+    return options.error();
+  }
+  options->stage_of.clear();  // a check of its own
+  return check_depth(b.network, static_cast<std::int32_t>(placement_of(*options).size()));
 }
 
 Result<void> check_views(const Blueprint& b) {
@@ -128,6 +131,14 @@ Constraints<Blueprint> schedule_checks() {
                     ? ""
                     : "record.best: batch normalisation keeps running statistics, and of several "
                       "replicas only the last ones are there; right is false";
+       }},
+      {"copies_without_statistics",
+       [](const B& b) {
+         return b.schedule->copies.empty() || !has_buffers(b.network)
+                    ? ""
+                    : "pipeline.copies: batch normalisation keeps running statistics, of which "
+                      "each "
+                      "copy would have its own; right is a network without it, or no copies";
        }},
       {"all_reduce_that_can_be_interrupted",
        [](const B& b) {
@@ -226,6 +237,13 @@ Constraints<Blueprint> chunk_checks() {
                     ? ""
                     : "record.angle_every: the gradient of a parameter that modules share is made "
                       "by all of them; right is 0, or model.gpt.tied=false";
+       }},
+      {"copies_without_tied_parameters",
+       [](const Blueprint& b) {
+         return b.schedule->copies.empty() || !has_tied(b)
+                    ? ""
+                    : "pipeline.copies: chunks that share a parameter need one step of it at each "
+                      "mini-batch; right is model.gpt.tied=false, or no copies";
        }},
       {"a_tensor_for_each_shard",
        [](const Blueprint& b) {

@@ -91,7 +91,8 @@ std::size_t tied_shares(const Blueprint& b, std::int32_t owner) {
       shares += slice.owner == owner ? 1 : 0;
     }
   }
-  return shares;
+  const std::size_t slices = b.chunks[static_cast<std::size_t>(owner)]->layout().slice_sizes.size();
+  return shares + static_cast<std::size_t>(b.schedule->copies_of(owner) - 1) * slices;
 }
 
 std::shared_ptr<SharedWeights> shared_weights(const Blueprint& b, std::int32_t c, Stream& stream) {

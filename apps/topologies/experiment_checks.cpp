@@ -170,6 +170,43 @@ Rows partition_checks() {
   };
 }
 
+Rows stage_copies_checks() {
+  return {
+      {"copies_of_stashed_weights",
+       [](const E& e) {
+         return e.pipeline().copies().empty() || e.pipeline().weights().has_stash()
+                    ? ""
+                    : "pipeline.copies: copies of a stage are updated while others of its "
+                      "mini-batches are under way; right is pipeline.weights stash";
+       }},
+      {"copies_in_one_pipe",
+       [](const E& e) {
+         return e.pipeline().copies().empty() ||
+                        (e.replicas().count() == 1 && shared_by(e) != Shared::buffer &&
+                         shared_by(e) != Shared::own && decoupled_of(e) == nullptr &&
+                         e.record().angle_every() == 0)
+                    ? ""
+                    : "pipeline.copies: they are for one replica, trained by backpropagation; "
+                      "right are replicas.count 1, no hogwild or sandblaster, decoupled none and "
+                      "record.angle_every 0";
+       }},
+      {"copies_on_cpu",
+       [](const E& e) {
+         return e.pipeline().copies().empty() || !on_gpu(e)
+                    ? ""
+                    : "pipeline.copies: they run on cpu only, where all share the weights in one "
+                      "memory";
+       }},
+      {"copies_of_chosen_chunks",
+       [](const E& e) {
+         return e.pipeline().copies().empty() || !mixes(e)
+                    ? ""
+                    : "pipeline.partition: mixed gives stages several chunks, and pipeline.copies "
+                      "chunks several stages; right is flops or profiled";
+       }},
+  };
+}
+
 Rows batch_checks() {
   return {
       {"micro_batches_of_a_batch",
@@ -313,6 +350,7 @@ Rows all_checks() {
        {"decoupled", check_decoupled},
        {"schedule_keys", check_schedule_keys}});
   add(partition_checks());
+  add(stage_copies_checks());
   add(batch_checks());
   add(replica_times_checks());
   add(fault_checks());

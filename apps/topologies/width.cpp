@@ -25,6 +25,9 @@ std::string obstacle(const E& e) {
     return fill_in("it does not go with replicas.exchange {}, which has no pipeline",
                    exchange_of(e).info.name);
   }
+  if (!p.copies().empty()) {
+    return "a stage with copies is not cut; right is pipeline.copies=[]";
+  }
   if (p.partition() != proto::Pipeline::flops && p.cut().empty() && p.stages() > 1) {
     return "pipeline.partition measures layers that are whole; right is flops, or pipeline.cut";
   }

@@ -106,7 +106,7 @@ const std::string kTopLevel =
     "resumed)";
 const std::string kPipeline =
     " (legal: stages, micro_batches, schedule, weights, activations, cut, partition, "
-    "error_feedback, stage_of)";
+    "error_feedback, copies, stage_of)";
 const std::string kSchedules =
     " (legal: sequential, gpipe, one_f_one_b, interleaved, zb_h1, zb_2p, zb_v, dual_pipe_v, "
     "file, async_one_f_one_b, async_full_duplex, custom)";

@@ -108,6 +108,9 @@ def pipelines():
         yield Case("mlp", [K + "2", "pipeline.stage_of=[0,1,0]", ASYNC] + policy_sets(policy))
     yield Case("mlp", [K + "2", "pipeline.stage_of=[1,0,1,0]", M + "2", S + "zb_h1"])
     yield Case("mlp", [K + "2", "pipeline.stage_of=[0,1,1,0]", M + "2", S + "async_full_duplex", W + "stash"])
+    for copies in ["4 [2,1,1]", "4 [1,1,2]", "6 [3,2,1]"]:
+        stages, dealt = copies.split()
+        yield Case("mlp", [K + stages, "pipeline.copies=" + dealt, ASYNC, W + "stash"])
     yield Case("mlp", [K + "3", "pipeline.cut=[1,2]", ASYNC, W + "spectrain"])
 
 

@@ -13,7 +13,7 @@ namespace {
 std::map<std::int32_t, std::vector<Tensor>> buffers_of(const StageConfig& config) {
   std::map<std::int32_t, std::vector<Tensor>> buffers = config.statistics.initial;
   for (const auto& chunk : config.chunks) {
-    if (config.schedule->stage_of(chunk->index()) == config.stage) {
+    if (config.schedule->works_on(config.stage, chunk->index())) {
       buffers.try_emplace(chunk->index());
     }
   }
@@ -42,7 +42,7 @@ ChunkWork::ChunkWork(const StageConfig& config, const SequenceCursor& cursor)
       arrivals_(static_cast<std::size_t>(c_.modules ? c_.modules->buffer : 0)),
       stashes_(c_.keep, c_.stage),
       statistics_({.replica = c_.replica,
-                   .served = c_.served,
+                   .served = c_.served || !c_.schedule->copies.empty(),
                    .evaluation = c_.statistics.evaluation,
                    .director = c_.company.director,
                    .initial = buffers_of(c_)}) {
@@ -227,7 +227,7 @@ void ChunkWork::send_output(const Action& a, Bundle y, const Tensor& labels, Eff
     modules_->send_output(a, std::move(y), labels, fx);
   } else {
     for (auto& [to, bundle] : to_behind(a.chunk, std::move(y))) {
-      fx.send(stage_of(to), Activation{stamp(a, to), std::move(bundle)});
+      fx.send(stage_of(to, a.batch), Activation{stamp(a, to), std::move(bundle)});
     }
   }
 }
@@ -294,9 +294,10 @@ void ChunkWork::run_weight_gradient(const Action& a, Effects& fx) {
               chunk(a.chunk), stashes_.take_deltas(a), sums_.take(a.chunk), divide_by(a)});
 }
 
-/// The last micro-batch makes the sum a mean.
+/// The last micro-batch makes the sum a mean, or the chunk's copy's share of one.
 std::int32_t ChunkWork::divide_by(const Action& a) const {
-  return last_micro_batch(a) ? c_.schedule->options.micro_batches : 1;
+  return last_micro_batch(a) ? c_.schedule->options.micro_batches * c_.schedule->copies_of(a.chunk)
+                             : 1;
 }
 
 void ChunkWork::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
@@ -305,7 +306,7 @@ void ChunkWork::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
     return;
   }
   for (auto& [to, bundle] : to_section(a.chunk, c_.schedule->before(a.chunk), std::move(dx))) {
-    fx.send(modules_ ? modules_->error_to(to) : stage_of(to),
+    fx.send(modules_ ? modules_->error_to(to) : stage_of(to, a.batch),
             ErrorSignal{stamp(a, to), std::move(bundle)});
   }
 }
@@ -340,14 +341,14 @@ void ChunkWork::push(const Action& a, Effects& fx) {
   if (angle_) {
     angle_->tell_update(a, batch.gradient, fx);
   }
-  shards_.push(a, std::move(batch), fx);
+  shards_.push(a, std::move(batch), c_.schedule->copies_of(a.chunk), fx);
 }
 
 void ChunkWork::pass_over(const Action& a, double now, Effects& fx) {
   if (a.act == Act::update) {
     in_hand_.drop({a.chunk, 0});
     shards_.push(
-        a, BatchGradient{.gradient = {}, .reads = {}, .read_time = now, .forward = {}}, fx);
+        a, BatchGradient{.gradient = {}, .reads = {}, .read_time = now, .forward = {}}, 1, fx);
   } else if (a.act == Act::forward) {
     statistics_.finish_batch(a.chunk, a.batch, fx);
     fx.record(InputRecord{in_run(a), Drawn::none});

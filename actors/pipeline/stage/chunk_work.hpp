@@ -34,7 +34,7 @@ struct StageConfig {
   /// Whom it talks to.
   struct Company {
     Ref<StageRole> self;
-    std::vector<Ref<StageRole>> stage_of;  // by chunk
+    std::vector<Ref<StageRole>> stages;    // all of the replica's
     std::vector<Ref<ShardRole>> shard_of;  // by chunk
     Ref<SourceRole> source;
     Ref<DirectorRole> director;
@@ -143,8 +143,9 @@ class ChunkWork {
     return to_section(chunk, c_.schedule->behind(chunk), std::move(made));
   }
 
-  Ref<StageRole> stage_of(std::int32_t chunk) const {
-    return c_.company.stage_of[static_cast<std::size_t>(chunk)];
+  /// Who has the mini-batch on that chunk, as Schedule::stage_of.
+  Ref<StageRole> stage_of(std::int32_t chunk, std::int64_t batch = 0) const {
+    return c_.company.stages[static_cast<std::size_t>(c_.schedule->stage_of(chunk, batch))];
   }
 
   Stamp stamp(const Action& a, std::int32_t chunk) const {

@@ -35,7 +35,10 @@ std::uint64_t ShardClient::ask(const WeightsPart& part, Pull pull, Effects& fx) 
   return request;
 }
 
-void ShardClient::push(const Action& update, BatchGradient batch, Effects& fx) {
+void ShardClient::push(const Action& update,
+                       BatchGradient batch,
+                       std::int32_t copies,
+                       Effects& fx) {
   const Stamp stamp{c_.replica, update.chunk, update.batch, 0};
   const std::vector<BorrowedSlice>& tied = borrowed(update.chunk);
   const std::size_t own = batch.gradient.size() - tied.size();
@@ -48,6 +51,17 @@ void ShardClient::push(const Action& update, BatchGradient batch, Effects& fx) {
                      .gradient = std::move(batch.gradient[own + i])});
   }
   batch.gradient.resize(own);
+  if ((update.batch + 1) % copies != 0) {
+    for (std::size_t s = 0; s < own; ++s) {
+      fx.send(shard_of(update.chunk),
+              TiedPush{.from = c_.self,
+                       .stamp = stamp,
+                       .sequence = ++pushes_,
+                       .slice = s,
+                       .gradient = std::move(batch.gradient[s])});
+    }
+    batch.gradient.clear();
+  }
   fx.send(shard_of(update.chunk),
           Push{.from = c_.self,
                .stamp = stamp,

@@ -11,13 +11,17 @@ namespace {
 /// Walks in order. State carries over from the prologue to the periods.
 class Annotator {
  public:
+  explicit Annotator(std::int64_t stride) : stride_(stride) {}
+
   void annotate(Action& action) {
     Chunk& chunk = chunks_[action.chunk];
-    action.natural = chunk.updates;
+    // Copies of a stage read the round before, as the last round of the others may be under way still.
+    action.natural = std::max<std::int64_t>(0, chunk.updates - (stride_ > 1 ? 1 : 0)) * stride_;
     if (action.act == Act::forward && action.micro_batch == 0) {
       chunk.first.push_back(action.natural);
     }
-    action.first_natural = chunk.first[static_cast<std::size_t>(action.batch - chunk.updates)];
+    action.first_natural =
+        chunk.first[static_cast<std::size_t>(action.batch / stride_ - chunk.updates)];
     if (action.act == Act::update) {
       ++chunk.updates;
       chunk.first.pop_front();
@@ -26,17 +30,18 @@ class Annotator {
 
  private:
   struct Chunk {
-    std::int64_t updates = 0;
+    std::int64_t updates = 0;        // of this stage's mini-batches
     std::deque<std::int64_t> first;  // first_natural, by mini-batch, of those without an update
   };
 
+  std::int64_t stride_;
   std::map<std::int32_t, Chunk> chunks_;
 };
 
 }  // namespace
 
 Sequence annotate(Sequence raw) {
-  std::int64_t ahead = 0;  // mini-batches that the period's forwards are ahead of its update
+  std::int64_t ahead = 0;  // own mini-batches that the period's forwards are ahead of its update
   std::int64_t updated = 0;
   for (const Action& a : raw.period) {
     if (a.act == Act::update) {
@@ -44,20 +49,20 @@ Sequence annotate(Sequence raw) {
     }
   }
   for (const Action& a : raw.period) {
-    ahead = std::max(ahead, a.batch - updated);
+    ahead = std::max(ahead, (a.batch - updated) / raw.stride);
   }
-  Annotator annotator;
-  Sequence out;
+  Annotator annotator(raw.stride);
+  Sequence out{.prologue = {}, .period = {}, .stride = raw.stride};
   out.prologue = std::move(raw.prologue);
   out.prologue.reserve(out.prologue.size() +
                        raw.period.size() * static_cast<std::size_t>(ahead + 1));
   for (std::int64_t r = 0; r < ahead + 1; ++r) {
     for (const Action& a : raw.period) {
-      out.prologue.push_back(later(a, r));
+      out.prologue.push_back(later(a, r * raw.stride));
     }
   }
   for (const Action& a : raw.period) {
-    out.period.push_back(later(a, ahead + 1));
+    out.period.push_back(later(a, (ahead + 1) * raw.stride));
   }
   for (Action& a : out.prologue) {
     annotator.annotate(a);

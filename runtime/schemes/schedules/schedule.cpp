@@ -8,6 +8,7 @@
 #include "runtime/schemes/schedules/walk.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace troupe {
 namespace {
@@ -51,6 +52,13 @@ std::vector<std::int32_t> own_placement(const ScheduleScheme& scheme,
     return scheme.place(options);
   }
   std::vector<std::int32_t> placement;
+  for (std::int32_t stage = 0; const std::int32_t copies : options.copies) {
+    placement.push_back(stage);
+    stage += copies;
+  }
+  if (!options.copies.empty()) {
+    return placement;
+  }
   for (std::int32_t c = 0; c < options.stages * options.chunks_per_stage; ++c) {
     placement.push_back(c % options.stages);
   }
@@ -70,6 +78,37 @@ Result<Schedule> in_turn(const ScheduleScheme& scheme, const ScheduleOptions& op
       return sound.error();
     }
     schedule.stages.push_back(schedules::annotate(std::move(sequence)));
+  }
+  schedule.delay = delays(schedule);
+  schedule.delay_max = *std::max_element(schedule.delay.begin(), schedule.delay.end());
+  return schedule;
+}
+
+/// A stage is ahead by as many of its own mini-batches as keep the stages from its chunk on busy.
+Result<Schedule> in_copies(const ScheduleOptions& options) {
+  Schedule schedule;
+  schedule.options = options;
+  schedule.flushed = false;
+  schedule.chunks = static_cast<std::int32_t>(options.copies.size());
+  schedule.copies = options.copies;
+  std::int64_t behind = options.stages;  // stages of this chunk and of later ones
+  for (std::int32_t c = 0; c < schedule.chunks; ++c) {
+    const std::int64_t r = schedule.copies_of(c);
+    const std::int64_t ahead = (behind + r - 1) / r - 1;
+    schedule.placement.push_back(static_cast<std::int32_t>(options.stages - behind));
+    for (std::int64_t copy = 0; copy < r; ++copy) {
+      const auto own = [&](Act act, std::int64_t n) {
+        return Action{.act = act, .chunk = c, .batch = copy + n * r};
+      };
+      Sequence raw{.prologue = {},
+                   .period = {own(Act::forward, ahead), own(Act::backward, 0), own(Act::update, 0)},
+                   .stride = r};
+      for (std::int64_t n = 0; n < ahead; ++n) {
+        raw.prologue.push_back(own(Act::forward, n));
+      }
+      schedule.stages.push_back(schedules::annotate(std::move(raw)));
+    }
+    behind -= r;
   }
   schedule.delay = delays(schedule);
   schedule.delay_max = *std::max_element(schedule.delay.begin(), schedule.delay.end());
@@ -105,6 +144,21 @@ Result<void> check_placement(const ScheduleScheme& scheme, const ScheduleOptions
   return {};
 }
 
+Result<void> check_copies(const ScheduleOptions& options) {
+  if (options.name != "async_one_f_one_b" || options.micro_batches > 1 ||
+      !options.stage_of.empty()) {
+    return usage_error(
+        "pipeline.copies: stages that take turns are those of PipeDream's 1F1B; right are "
+        "pipeline.schedule async_one_f_one_b, pipeline.micro_batches 1 and no pipeline.stage_of");
+  }
+  const auto all = std::accumulate(options.copies.begin(), options.copies.end(), std::int64_t{0});
+  return all == options.stages
+             ? Result<void>()
+             : usage_error("pipeline.copies: they are {} stages in all, and pipeline.stages is {}",
+                           all,
+                           options.stages);
+}
+
 const ScheduleScheme& scheme_of(const ScheduleOptions& options) {
   const ScheduleScheme* const scheme = schedule_schemes().find(options.name);
   TROUPE_CHECK(scheme, "[make_schedule] no schedule '", options.name, "'");
@@ -125,7 +179,10 @@ std::int64_t batches_to_check(const Schedule& schedule) {
       latest = std::max(latest, a.batch);
     }
   }
-  return schedule.flushed ? 2 : latest + 3;
+  const auto most = schedule.copies.empty()
+                        ? 1
+                        : *std::max_element(schedule.copies.begin(), schedule.copies.end());
+  return schedule.flushed ? 2 : latest + 3 * most;
 }
 
 /// `deep`, in which each chunk has a stage, on the stages that options.stage_of says.
@@ -172,13 +229,13 @@ Action Sequence::at(std::uint64_t index) const {
     return prologue[index];
   }
   const std::uint64_t i = index - prologue.size();
-  return later(period[i % period.size()], static_cast<std::int64_t>(i / period.size()));
+  return later(period[i % period.size()], static_cast<std::int64_t>(i / period.size()) * stride);
 }
 
 Action Schedule::forward_of(std::int32_t chunk,
                             std::int64_t batch,
                             std::int32_t micro_batch) const {
-  const Sequence& sequence = stages[static_cast<std::size_t>(stage_of(chunk))];
+  const Sequence& sequence = stages[static_cast<std::size_t>(stage_of(chunk, batch))];
   const auto is_it = [&](const Action& a) {
     return a.act == Act::forward && a.chunk == chunk && a.micro_batch == micro_batch;
   };
@@ -201,8 +258,23 @@ std::vector<std::int32_t> placement_of(const ScheduleOptions& options) {
                                   : options.stage_of;
 }
 
+std::int64_t Schedule::share_of(std::int32_t stage, std::int64_t batches) const {
+  for (std::int32_t c = 0; c < chunks; ++c) {
+    if (works_on(stage, c)) {
+      const std::int64_t r = copies_of(c);
+      return (batches - (stage - stage_of(c)) + r - 1) / r;
+    }
+  }
+  return batches;
+}
+
 Result<void> check_schedule_options(const ScheduleOptions& options) {
   const ScheduleScheme& scheme = scheme_of(options);
+  if (!options.copies.empty()) {
+    if (auto sensible = check_copies(options); !sensible) {
+      return sensible;
+    }
+  }
   if (scheme.fits) {
     if (auto sensible = scheme.fits(in_turn_options(scheme, options)); !sensible) {
       return sensible;
@@ -231,7 +303,7 @@ Result<Schedule> make_schedule(const ScheduleOptions& options) {
   if (!options.stage_of.empty()) {
     resolved.stages = static_cast<std::int32_t>(options.stage_of.size());
   }
-  auto schedule = in_turn(scheme, resolved);
+  auto schedule = options.copies.empty() ? in_turn(scheme, resolved) : in_copies(resolved);
   if (!schedule) {
     return schedule;
   }

@@ -39,12 +39,13 @@ std::string to_string(const Action& action);
 /// The same action so many mini-batches later.
 Action later(Action action, std::int64_t batches);
 
-/// A stage's actions: the prologue, then the period again and again, each time one mini-batch
-/// later. A run of N mini-batches is the same sequence without the actions of mini-batch N and
+/// A stage's actions: the prologue, then the period again and again, each time `stride` mini-batches
+/// later: one, or of a chunk in several copies as many as there are. A run of N mini-batches is the same sequence without the actions of mini-batch N and
 /// after.
 struct Sequence {
   std::vector<Action> prologue;
   std::vector<Action> period;
+  std::int64_t stride = 1;
 
   Action at(std::uint64_t index) const;
 };
@@ -59,7 +60,8 @@ struct ScheduleOptions {
   std::vector<std::int32_t>
       stage_of{};                   // by chunk, as in pipeline.stage_of; empty: the schedule's own
   std::vector<std::string> rows{};  // of schedule file (file.hpp)
-  OptionValues values{};            // of pipeline.schedule.custom
+  std::vector<std::int32_t> copies{};  // by chunk, as in pipeline.copies; empty: one each
+  OptionValues values{};               // of pipeline.schedule.custom
 };
 
 /// Who sends a chunk what its error signal is made of.
@@ -77,15 +79,18 @@ struct Schedule {
   bool inputs_predicted = false;  // chunks but the first get inputs from predictors of their own
   bool flushed = true;            // no mini-batch starts before the last one's update
   std::int32_t chunks = 1;
-  std::int32_t width =
-      1;  // parts that work on a section together: chunk c is part c mod width of section c / width
-  std::vector<std::int32_t> placement;  // by chunk: the stage that works on it
-  std::vector<Sequence> stages;         // by stage
-  std::vector<std::int64_t> delay;      // by chunk: the greatest distance of a forward
-  std::int64_t delay_max = 0;           // over all chunks
+  /// Parts that work on a section together: chunk c is part c mod width of section c / width.
+  std::int32_t width = 1;
+  std::vector<std::int32_t>
+      placement;  // by chunk: the stage that works on it, or the first of them
+  /// By chunk: stages that take turns with its mini-batches, one number after the other. Empty: one each.
+  std::vector<std::int32_t> copies;
+  std::vector<Sequence> stages;     // by stage
+  std::vector<std::int64_t> delay;  // by chunk: the greatest distance of a forward
+  std::int64_t delay_max = 0;       // over all chunks
 
-  std::int32_t stage_of(std::int32_t chunk) const {
-    return placement[static_cast<std::size_t>(chunk)];
+  std::int32_t copies_of(std::int32_t chunk) const {
+    return copies.empty() ? 1 : copies[static_cast<std::size_t>(chunk)];
   }
 
   /// Whether the source sends the chunk its inputs.
@@ -102,6 +107,19 @@ struct Schedule {
   std::int32_t before(std::int32_t chunk, std::int32_t part = 0) const {
     return (chunk / width - 1) * width + part;
   }
+
+  /// Who has the mini-batch `batch` on `chunk`; the first of its stages has what is not of a mini-batch.
+  std::int32_t stage_of(std::int32_t chunk, std::int64_t batch = 0) const {
+    return placement[static_cast<std::size_t>(chunk)] +
+           static_cast<std::int32_t>(batch % copies_of(chunk));
+  }
+
+  bool works_on(std::int32_t stage, std::int32_t chunk) const {
+    return stage >= stage_of(chunk) && stage < stage_of(chunk) + copies_of(chunk);
+  }
+
+  /// How many of the first `batches` mini-batches are the stage's.
+  std::int64_t share_of(std::int32_t stage, std::int64_t batches) const;
 
   /// The forward of this micro-batch on `chunk`, with its natural step.
   Action forward_of(std::int32_t chunk, std::int64_t batch, std::int32_t micro_batch) const;
@@ -122,6 +140,10 @@ Result<void> check_schedule_options(const ScheduleOptions& options);
 /// A stage merges those of its chunks by when they would start in that pipe, were all actions as
 /// long; of those that would start together, the chunk nearest to the loss is first. Not for
 /// schedules that place several chunks on a stage themselves.
+///
+/// With `copies` (PipeDream's 1F1B-RR, Narayanan et al. 2019) mini-batch b on a chunk of r copies is the
+/// stage's b mod r of them, forward and backward. Steps are mini-batches still: step b + 1 moves the
+/// weights where r divides b + 1, by the mean gradient of the last r; the others keep theirs for it.
 Result<Schedule> make_schedule(const ScheduleOptions& options);
 
 /// The same schedule where each chunk c is cut into sections[c] sections and each of these into `width` parts

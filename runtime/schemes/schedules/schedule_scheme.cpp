@@ -80,6 +80,7 @@ Result<ScheduleOptions> schedule_options(const proto::Experiment& experiment) {
                          .synchronous_batches = 0,
                          .stage_of = {pipeline.stage_of().begin(), pipeline.stage_of().end()},
                          .rows = *std::move(rows),
+                         .copies = {pipeline.copies().begin(), pipeline.copies().end()},
                          .values = values};
 }
 

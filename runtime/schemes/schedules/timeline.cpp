@@ -4,7 +4,8 @@
 #include "runtime/schemes/schedules/walk.hpp"
 
 #include <algorithm>
-#include <deque>
+#include <map>
+#include <utility>
 
 namespace troupe {
 
@@ -37,32 +38,57 @@ double duration(Act act, const ChunkTimes& t) {
   return 0;
 }
 
-/// Times at which a chunk has something from its neighbours, in order of micro-batches.
-class Arrivals {
+/// Times at which a chunk has something from its neighbour, by micro-batch.
+using MicroBatchNumber = std::pair<std::int64_t, std::int32_t>;
+using Arrivals = std::vector<std::map<MicroBatchNumber, double>>;
+
+MicroBatchNumber number_of(const Action& a) {
+  return {a.batch, a.micro_batch};
+}
+
+/// When the input of the action is there. It is taken away.
+double taken(Arrivals& arrivals, const Action& a) {
+  return arrivals[static_cast<std::size_t>(a.chunk)].extract(number_of(a)).mapped();
+}
+
+/// Each part of a section, whose first chunk is `first`, has something at `time`; all there is when the last of it comes.
+void to_parts(Arrivals& arrivals,
+              const Schedule& schedule,
+              std::int32_t first,
+              const Action& a,
+              double time) {
+  for (std::int32_t chunk = first; chunk < first + schedule.width; ++chunk) {
+    double& last = arrivals[static_cast<std::size_t>(chunk)][number_of(a)];
+    last = std::max(last, time);
+  }
+}
+
+/// Times at which chunks in several copies have their steps.
+class Steps {
  public:
-  /// Each chunk has something from `senders` others, which are neighbours in number.
-  Arrivals(std::int32_t chunks, std::int32_t senders)
-      : senders_(senders), times_(static_cast<std::size_t>(chunks * senders)) {}
+  explicit Steps(const Schedule& schedule)
+      : s_(schedule), done_(static_cast<std::size_t>(schedule.chunks)) {}
 
-  void add(std::int32_t chunk, std::int32_t from, double time) { of(chunk, from).push_back(time); }
+  /// When the weights that the forward `a` reads are there.
+  double of(const Action& a) const {
+    return s_.copies_of(a.chunk) == 1 || a.natural == 0
+               ? 0
+               : all_of(a.chunk).at(a.natural / s_.copies_of(a.chunk) - 1);
+  }
 
-  /// When the next of a chunk's inputs is there. It is taken away.
-  double taken(std::int32_t chunk) {
-    double time = 0;
-    for (std::int32_t from = 0; from < senders_; ++from) {
-      time = std::max(time, of(chunk, from).front());
-      of(chunk, from).pop_front();
-    }
-    return time;
+  /// The update `a` has ended.
+  void count(const Action& a, double end) {
+    double& last = done_[static_cast<std::size_t>(a.chunk)][a.batch / s_.copies_of(a.chunk)];
+    last = std::max(last, end);
   }
 
  private:
-  std::deque<double>& of(std::int32_t chunk, std::int32_t from) {
-    return times_[static_cast<std::size_t>(chunk * senders_ + from % senders_)];
+  const std::map<std::int64_t, double>& all_of(std::int32_t chunk) const {
+    return done_[static_cast<std::size_t>(chunk)];
   }
 
-  std::int32_t senders_;
-  std::vector<std::deque<double>> times_;
+  const Schedule& s_;
+  std::vector<std::map<std::int64_t, double>> done_;  // by chunk and update: of its last copy
 };
 
 bool sends_error(Act act) {
@@ -74,8 +100,9 @@ bool sends_error(Act act) {
 Timeline simulate(const Schedule& schedule,
                   const std::vector<ChunkTimes>& times,
                   std::int64_t batches) {
-  Arrivals activations(schedule.chunks, schedule.width);
-  Arrivals errors(schedule.chunks, schedule.width);
+  Arrivals activations(static_cast<std::size_t>(schedule.chunks));
+  Arrivals errors(static_cast<std::size_t>(schedule.chunks));
+  Steps steps(schedule);
   std::vector<double> clock(schedule.stages.size());
   Timeline timeline;
   timeline.stages.resize(schedule.stages.size());
@@ -86,36 +113,40 @@ Timeline simulate(const Schedule& schedule,
     if (a.act == Act::forward && a.chunk > 0 && schedule.inputs_predicted) {
       ready = clock[k] + t.predict_input;  // on the stage's own thread
     } else if (a.act == Act::forward && !schedule.is_first(a.chunk)) {
-      ready = activations.taken(a.chunk);
+      ready = taken(activations, a);
     } else if (sends_error(a.act) && !schedule.is_head(a.chunk) &&
                schedule.signal_from != SignalFrom::nobody) {
-      ready = errors.taken(a.chunk);
+      ready = taken(errors, a);
     }
+    if (a.act == Act::forward) {
+      ready = std::max(ready, steps.of(a));
+    }
+    // Of a chunk's copies, the last of each round makes the update.
+    const bool kept = a.act == Act::update && (a.batch + 1) % schedule.copies_of(a.chunk) != 0;
     const double start = std::max(clock[k], ready);
-    const double end = start + duration(a.act, t);
+    const double end = start + (kept ? 0 : duration(a.act, t));
     clock[k] = end;
-    if (duration(a.act, t) > 0) {
+    if (a.act == Act::update && schedule.copies_of(a.chunk) > 1) {
+      steps.count(a, end);
+    }
+    if (end > start) {
       timeline.stages[k].push_back({a, start, end});
     }
     if (a.act == Act::forward && !schedule.is_head(a.chunk)) {
-      for (std::int32_t part = 0; part < schedule.width; ++part) {
-        activations.add(schedule.behind(a.chunk, part), a.chunk, end + t.link);
-      }
+      to_parts(activations, schedule, schedule.behind(a.chunk), a, end + t.link);
     } else if (a.act == Act::forward && schedule.signal_from == SignalFrom::head) {
-      for (std::int32_t c = 0; c + 1 < schedule.chunks; ++c) {  // the way of the chunk behind it
-        errors.add(c, 0, end + times[static_cast<std::size_t>(c + 1)].link_back);
+      for (std::size_t c = 0; c + 1 < errors.size(); ++c) {
+        errors[c][number_of(a)] = end + times[c + 1].link_back;  // the way of the chunk behind it
       }
     } else if (sends_error(a.act) && !schedule.is_first(a.chunk) &&
                schedule.signal_from == SignalFrom::next) {
       const ChunkTimes& before = times[static_cast<std::size_t>(schedule.before(a.chunk))];
       // An estimate that is mixed with it is made when it comes, and the lesson follows at once.
       const double mixing = schedule.estimates_mixed ? before.predict + before.teach : 0;
-      for (std::int32_t part = 0; part < schedule.width; ++part) {
-        errors.add(schedule.before(a.chunk, part), a.chunk, end + t.link_back + mixing);
-      }
+      to_parts(errors, schedule, schedule.before(a.chunk), a, end + t.link_back + mixing);
     }
     if (a.act == Act::forward && schedule.signal_from == SignalFrom::predictor) {
-      errors.add(a.chunk, 0, end + t.predict);
+      errors[static_cast<std::size_t>(a.chunk)][number_of(a)] = end + t.predict;
     }
     timeline.end = std::max(timeline.end, end);
   });

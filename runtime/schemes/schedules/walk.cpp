@@ -7,7 +7,8 @@
 namespace troupe {
 namespace {
 
-/// How many of each a chunk has behind it. They come in order, so that a number says which.
+/// How many of each a chunk, or one of its copies, has behind it. They come in order, so that a number says
+/// which.
 struct Done {
   std::int64_t forwards = 0;
   std::int64_t errors = 0;     // error signals that have left
@@ -21,7 +22,8 @@ class Walker {
       : s_(schedule),
         batches_(batches),
         micro_batches_(schedule.options.micro_batches),
-        done_(static_cast<std::size_t>(schedule.chunks)),
+        done_(schedule.copies.empty() ? static_cast<std::size_t>(schedule.chunks)
+                                      : schedule.stages.size()),
         next_(schedule.stages.size()),
         waits_(schedule.stages.size()) {
     for (const Sequence& sequence : schedule.stages) {
@@ -77,27 +79,49 @@ class Walker {
     }
   }
 
-  Done& of(std::int32_t chunk) { return done_[static_cast<std::size_t>(chunk)]; }
+  /// Of the copy of `chunk` that has the action's mini-batch.
+  std::size_t at(std::int32_t chunk, const Action& a) const {
+    return static_cast<std::size_t>(s_.copies.empty() ? chunk : s_.stage_of(chunk, a.batch));
+  }
 
-  const Done& of(std::int32_t chunk) const { return done_[static_cast<std::size_t>(chunk)]; }
+  Done& of(std::int32_t chunk, const Action& a) { return done_[at(chunk, a)]; }
 
-  std::int64_t number(const Action& a) const { return a.batch * micro_batches_ + a.micro_batch; }
+  const Done& of(std::int32_t chunk, const Action& a) const { return done_[at(chunk, a)]; }
 
-  bool last(std::int32_t chunk) const { return s_.is_head(chunk); }
+  /// Of the action's micro-batch among those that the same copy of `chunk` has.
+  std::int64_t number(std::int32_t chunk, const Action& a) const {
+    return a.batch / s_.copies_of(chunk) * micro_batches_ + a.micro_batch;
+  }
 
-  /// Whether all parts of the section before, or behind, have this many of what `what` counts.
-  bool all_of(std::int32_t first, std::int64_t Done::*what, std::int64_t n) const {
-    for (std::int32_t t = 0; t < s_.width; ++t) {
-      if (of(first + t).*what <= n) {
+  std::int64_t number(const Action& a) const { return number(a.chunk, a); }
+
+  /// All copies have handed in what makes the step that the forward `a` reads.
+  bool stepped(const Action& a) const {
+    const std::int32_t copies = s_.copies_of(a.chunk);
+    for (std::int32_t copy = 0; copies > 1 && copy < copies; ++copy) {
+      const auto stage = static_cast<std::size_t>(s_.stage_of(a.chunk, copy));
+      if (done_[stage].updates * copies < a.natural) {
         return false;
       }
     }
     return true;
   }
 
-  void wake_all(std::int32_t first) {
-    for (std::int32_t t = 0; t < s_.width; ++t) {
-      wake(s_.stage_of(first + t));
+  bool last(std::int32_t chunk) const { return s_.is_head(chunk); }
+
+  /// Whether all parts of a section, whose first chunk is `first`, have what `what` counts of the action's micro-batch.
+  bool all_have(std::int32_t first, const Action& a, std::int64_t Done::*what) const {
+    for (std::int32_t chunk = first; chunk < first + s_.width; ++chunk) {
+      if (of(chunk, a).*what <= number(chunk, a)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void wake_all(std::int32_t first, const Action& a) {
+    for (std::int32_t chunk = first; chunk < first + s_.width; ++chunk) {
+      wake(s_.stage_of(chunk, a.batch));
     }
   }
 
@@ -105,26 +129,27 @@ class Walker {
     const std::int64_t n = number(a);
     switch (a.act) {
       case Act::forward:
-        return s_.is_first(a.chunk) || s_.inputs_predicted ||
-               all_of(s_.before(a.chunk), &Done::forwards, n);
+        return stepped(a) && (s_.is_first(a.chunk) || s_.inputs_predicted ||
+                              all_have(s_.before(a.chunk), a, &Done::forwards));
       case Act::backward:
       case Act::input_gradient:
-        return of(a.chunk).forwards > n && (last(a.chunk) || signalled(a.chunk, n));
+        return of(a.chunk, a).forwards > n && (last(a.chunk) || signalled(a));
       case Act::weight_gradient:
-        return of(a.chunk).errors > n;
+        return of(a.chunk, a).errors > n;
       case Act::update:
-        return of(a.chunk).gradients >= n + micro_batches_ && of(a.chunk).updates == a.batch;
+        return of(a.chunk, a).gradients >= n + micro_batches_ &&
+               of(a.chunk, a).updates == a.batch / s_.copies_of(a.chunk);
     }
     return false;
   }
 
-  /// What chunk `chunk` makes the error signal of micro-batch `n` of has left its sender.
-  bool signalled(std::int32_t chunk, std::int64_t n) const {
+  /// What the action's chunk makes the error signal of its micro-batch of has left its sender.
+  bool signalled(const Action& a) const {
     switch (s_.signal_from) {
       case SignalFrom::next:
-        return all_of(s_.behind(chunk), &Done::errors, n);
+        return all_have(s_.behind(a.chunk), a, &Done::errors);
       case SignalFrom::head:
-        return of(s_.chunks - 1).forwards > n;
+        return of(s_.chunks - 1, a).forwards > number(s_.chunks - 1, a);
       case SignalFrom::nobody:
       case SignalFrom::predictor:
         break;
@@ -133,15 +158,15 @@ class Walker {
   }
 
   void count(const Action& a) {
-    Done& done = of(a.chunk);
+    Done& done = of(a.chunk, a);
     switch (a.act) {
       case Act::forward:
         ++done.forwards;
         if (!last(a.chunk)) {
-          wake_all(s_.behind(a.chunk));
+          wake_all(s_.behind(a.chunk), a);
         } else if (s_.signal_from == SignalFrom::head) {
           for (std::int32_t c = 0; c < a.chunk; ++c) {
-            wake(s_.stage_of(c));
+            wake(s_.stage_of(c, a.batch));
           }
         }
         break;
@@ -150,7 +175,7 @@ class Walker {
         ++done.errors;
         done.gradients += a.act == Act::backward;
         if (!s_.is_first(a.chunk)) {
-          wake_all(s_.before(a.chunk));
+          wake_all(s_.before(a.chunk), a);
         }
         break;
       case Act::weight_gradient:
@@ -158,6 +183,9 @@ class Walker {
         break;
       case Act::update:
         ++done.updates;
+        for (std::int32_t copy = 0; copy < s_.copies_of(a.chunk); ++copy) {
+          wake(s_.stage_of(a.chunk, copy));
+        }
         break;
     }
   }
@@ -176,10 +204,11 @@ class Walker {
 
   std::string lacks(const Action& a) const {
     const std::string which = concat("(", a.batch, ",", a.micro_batch, ")@");
-    const Done& done = of(a.chunk);
+    const Done& done = of(a.chunk, a);
     switch (a.act) {
       case Act::forward:
-        return concat("F", which, s_.before(a.chunk));
+        return stepped(a) ? concat("F", which, s_.before(a.chunk))
+                          : concat("U(", a.natural - 1, ")@", a.chunk);
       case Act::backward:
       case Act::input_gradient:
         return done.forwards <= number(a)           ? concat("F", which, a.chunk)
@@ -199,7 +228,7 @@ class Walker {
   const Schedule& s_;
   const std::int64_t batches_;
   const std::int64_t micro_batches_;
-  std::vector<Done> done_;           // by chunk
+  std::vector<Done> done_;           // by chunk; where chunks have copies, by stage
   std::vector<std::uint64_t> next_;  // by stage: index of its next action
   std::vector<std::uint64_t> ends_;
   std::vector<bool> waits_;  // its next action could not start

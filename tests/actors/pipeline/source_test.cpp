@@ -47,8 +47,8 @@ Source source(const std::shared_ptr<const Dataset>& data) {
                  .batches = 80,  // beyond the first epoch, which has 74
                  .evaluation = {},
                  .evaluate = true,
-                 .first = {kFirst},
-                 .heads = {kHead},
+                 .first = {{kFirst}},
+                 .heads = {{kHead}},
                  .head_chunk = 1,
                  .stages = {},
                  .shards = {},

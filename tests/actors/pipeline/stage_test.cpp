@@ -65,7 +65,7 @@ std::shared_ptr<const ViewPolicy> view(const std::string& policy, const Schedule
 
 Stage::Config::Company company(std::int32_t index) {
   return {.self = kStages[index],
-          .stage_of = {kStages[0], kStages[1]},
+          .stages = {kStages[0], kStages[1]},
           .shard_of = {kShards[0], kShards[1]},
           .source = kSource,
           .director = kDirector};

@@ -107,6 +107,22 @@ TEST_CASE("asynchronous 1F1B never flushes", "[schemes]") {
   CHECK(actions(schedule("async_one_f_one_b", 3, 1), 2, 4) == "F(0,0)@2 B(0,0)@2 U(0)@2 F(1,0)@2");
 }
 
+TEST_CASE("copies of a stage take turns, each with its own warm-up", "[schemes]") {
+  const auto made = make_schedule({.name = "async_one_f_one_b", .stages = 6, .copies = {3, 2, 1}});
+  REQUIRE(made);
+  CHECK(made->placement == Placement{0, 3, 5});
+  CHECK(made->delay == std::vector<std::int64_t>{8, 5, 0});  // in mini-batches, of whole rounds
+  CHECK(actions(*made, 1, 7) == "F(1,0)@0 F(4,0)@0 B(1,0)@0 U(1)@0 F(7,0)@0 B(4,0)@0 U(4)@0");
+  CHECK(actions(*made, 4, 4) == "F(1,0)@1 F(3,0)@1 B(1,0)@1 U(1)@1");
+  CHECK(actions(*made, 5, 4) == "F(0,0)@2 B(0,0)@2 U(0)@2 F(1,0)@2");
+  CHECK(made->forward_of(0, 7, 0).natural ==
+        0);  // the update of mini-batches 0 to 2 may be to come
+  CHECK(made->forward_of(0, 10, 0).natural == 3);  // of mini-batches 3 to 5
+  CHECK(made->share_of(1, 4) == 1);
+  CHECK(made->share_of(0, 4) == 2);
+  CHECK(check_schedule(*made, 50));
+}
+
 TEST_CASE("the delay of each chunk is the table's", "[schemes]") {
   for (const int K : {1, 2, 3, 4, 8}) {
     const Schedule one = schedule("async_one_f_one_b", K, 1);
