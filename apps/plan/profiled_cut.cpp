@@ -154,6 +154,14 @@ Result<Blueprint> measured_mix(const Blueprint& b) {
   return mix;
 }
 
+std::string list_text(const std::vector<std::int64_t>& numbers) {
+  std::string text;
+  for (const std::int64_t number : numbers) {
+    text += concat(text.empty() ? "" : ",", number);
+  }
+  return "[" + text + "]";
+}
+
 Throughput predict(const Blueprint& b, const NetworkProfile& profile) {
   Blueprint timed = b;
   std::vector<double> stages(static_cast<std::size_t>(b.schedule->options.stages));

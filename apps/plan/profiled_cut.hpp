@@ -4,6 +4,7 @@
 #include "apps/plan/profile.hpp"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace troupe {
@@ -30,6 +31,9 @@ Result<Blueprint> mixed_blueprint(const Blueprint& blueprint, const NetworkProfi
 
 /// Measures, then mixes.
 Result<Blueprint> measured_mix(const Blueprint& blueprint);
+
+/// "[1,2]", as --set takes it.
+std::string list_text(const std::vector<std::int64_t>& numbers);
 
 struct Throughput {
   std::int32_t slowest_stage = 0;

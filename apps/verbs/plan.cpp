@@ -4,6 +4,7 @@
 #include "apps/cli/text.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/plan/profiled_cut.hpp"
+#include "apps/plan/search.hpp"
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "apps/run/processes.hpp"
@@ -20,6 +21,7 @@
 #include <algorithm>
 #include <memory>
 #include <ostream>
+#include <thread>
 
 namespace troupe {
 namespace {
@@ -81,14 +83,6 @@ std::string layers_table(const Blueprint& b, const NetworkProfile& profile) {
                     last < layers.size() ? mebibytes(static_cast<double>(sum.output_bytes)) : ""});
   }
   return table(rows, "  ");
-}
-
-std::string list_text(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (const std::int64_t number : numbers) {
-    text += concat(text.empty() ? "" : ",", number);
-  }
-  return "[" + text + "]";
 }
 
 void add_cut(Rows& rows,
@@ -179,7 +173,32 @@ struct PlanArguments {
   bool profile = false;
   std::int64_t processes = 1;
   std::string csv;
+  bool search = false;
+  std::int64_t workers = std::max(1u, std::thread::hardware_concurrency());
+  std::int64_t memory = 0;
 };
+
+/// The grids of the only phase.
+Result<std::string> search(const std::vector<Phase>& phases, const PlanArguments& arguments) {
+  if (phases.size() > 1) {
+    return usage_error("--search: the experiment has {} phases; name one without phases",
+                       phases.size());
+  }
+  const auto grids = search_grids(phases.front().blueprint,
+                                  {.workers = arguments.workers,
+                                   .memory = static_cast<double>(arguments.memory) * 1024 * 1024});
+  if (!grids) {
+    return grids.error();
+  }
+  if (grids->empty()) {
+    return usage_error("--search: no grid fits into --memory {} MiB", arguments.memory);
+  }
+  std::string command = "troupe run " + arguments.experiment.named();
+  for (const std::string& set : arguments.experiment.settings()) {
+    command += concat(" --set '", set, "'");
+  }
+  return grids_text(*grids, command);
+}
 
 /// Writes the schedule of the only phase.
 Result<void> write_csv(const std::vector<Phase>& phases, const std::string& path) {
@@ -229,6 +248,13 @@ int plan(Console& console, const PlanArguments& arguments) {
       text += *profile;
     }
   }
+  if (arguments.search) {
+    const auto found = search(*phases, arguments);
+    if (!found) {
+      return fail(console, found.error());
+    }
+    text += *found;
+  }
   console.out << text;
   if (const auto written =
           arguments.csv.empty() ? Result<void>() : write_csv(*phases, arguments.csv);
@@ -252,23 +278,38 @@ int plan(Console& console, const PlanArguments& arguments) {
 
 Command declare_plan() {
   auto arguments = std::make_shared<PlanArguments>();
-  return {.options = experiment_options(
-              arguments->experiment,
-              {{.names = "--profile",
-                .value = &arguments->profile,
-                .doc = "time each layer on this machine, and compare the cuts by these times"},
-               {.names = "--processes",
-                .value = &arguments->processes,
-                .doc = "say which of so many processes would play what (run --processes, --hosts)",
-                .type = "N",
-                .range = OptionRange{1, kProcessesMax}},
-               {.names = "--csv",
-                .value = &arguments->csv,
-                .doc = "write the schedule into FILE, for pipeline.schedule.file and PyTorch's "
-                       "pipelining",
-                .type = "FILE"}}),
-          .action = [arguments](Console& console) { return plan(console, *arguments); },
-          .takes_experiment = true};
+  return {
+      .options = experiment_options(
+          arguments->experiment,
+          {{.names = "--profile",
+            .value = &arguments->profile,
+            .doc = "time each layer on this machine, and compare the cuts by these times"},
+           {.names = "--processes",
+            .value = &arguments->processes,
+            .doc = "say which of so many processes would play what (run --processes, --hosts)",
+            .type = "N",
+            .range = OptionRange{1, kProcessesMax}},
+           {.names = "--csv",
+            .value = &arguments->csv,
+            .doc = "write the schedule into FILE, for pipeline.schedule.file and PyTorch's "
+                   "pipelining",
+            .type = "FILE"},
+           {.names = "--search",
+            .value = &arguments->search,
+            .doc = "time each layer on this machine, and find the fastest replicas, stages, "
+                   "micro-batches and schedules"},
+           {.names = "--workers",
+            .value = &arguments->workers,
+            .doc = "with --search: stages of all replicas together, at most (default: the cores)",
+            .type = "N",
+            .range = OptionRange{1, 1024}},
+           {.names = "--memory",
+            .value = &arguments->memory,
+            .doc = "with --search: MiB that a stage may take (default: no limit)",
+            .type = "MIB",
+            .range = OptionRange{0, 1e9}}}),
+      .action = [arguments](Console& console) { return plan(console, *arguments); },
+      .takes_experiment = true};
 }
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 // What a profile says of bytes and FLOPs, against the shapes; what follows from its seconds, against
 // sums made here and against runs on the virtual clock. No test looks at how long anything took.
 #include "apps/plan/profiled_cut.hpp"
+#include "apps/plan/search.hpp"
 #include "kernels/random.hpp"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
@@ -424,6 +425,47 @@ TEST_CASE("plan --profile shows layers, cuts and the machine", "[apps]") {
     CHECK_THAT(said.out, says(part));
   }
   CHECK(run_program({"plan", "teacher-mlp"}).out.find("machine") == std::string::npos);
+}
+
+TEST_CASE("a search finds grids that run as they are printed, within the limits", "[apps]") {
+  const std::vector<std::string> pipedream{
+      "data.batch_size=2", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"};
+  const Blueprint b = blueprint(kSix, pipe(1, pipedream));
+  const auto grids = search_grids(b, {.workers = 3});
+  REQUIRE(grids);
+  double memory = 0;
+  int replicated = 0;
+  int copied = 0;
+  for (std::size_t i = 0; i < grids->size(); ++i) {
+    const Grid& grid = (*grids)[i];
+    CHECK(grid.seconds > 0);
+    if (i > 0) {
+      CHECK(grid.seconds > (*grids)[i - 1].seconds * 0.96);  // those within 2 % are by memory
+    }
+    proto::Experiment e = b.experiment;
+    for (const std::string& set : grid.sets) {
+      INFO(set);
+      REQUIRE(set_value(e, set));
+    }
+    REQUIRE(resolve(e));
+    const auto made = make_blueprint(e);
+    REQUIRE(made);
+    CHECK(e.pipeline().stages() * e.replicas().count() <= 3);
+    CHECK(made->schedule->delay_max == grid.staleness);
+    CHECK((grid.bytes > 0) == (e.pipeline().stages() * e.replicas().count() > 1));
+    memory = std::max(memory, grid.memory);
+    replicated += e.replicas().count() > 1;
+    copied += !e.pipeline().copies().empty();
+  }
+  CHECK(replicated > 0);
+  CHECK(copied > 0);
+  const auto frugal = search_grids(b, {.workers = 3, .memory = memory - 1});
+  REQUIRE(frugal);
+  CHECK(frugal->size() < grids->size());
+  const std::string text = grids_text(*grids, "troupe run mine");
+  CHECK_THAT(text, says("troupe run mine --set '"));
+  CHECK(std::count(text.begin(), text.end(), '\n') ==
+        2 + 2 * static_cast<int>(std::min<std::size_t>(10, grids->size())));
 }
 
 }  // namespace profile_test
