@@ -45,4 +45,36 @@ void activation_backward(
   TROUPE_DISPATCH(activation_backward, stream, kind, saved, dy, dx);
 }
 
+namespace {
+
+/// Of y, where x is (R, 2H).
+Shape gated_shape(std::string_view op, const Tensor& x, const Stream& stream) {
+  check_operand(op, "x", x, stream);
+  TROUPE_CHECK(x.shape().dimensions() == 2 && x.shape()[1] > 0 && x.shape()[1] % 2 == 0,
+               "[",
+               op,
+               "] x is ",
+               x.shape(),
+               ", not (R, 2H) with H >= 1");
+  return {x.shape()[0], x.shape()[1] / 2};
+}
+
+}  // namespace
+
+void gate_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y) {
+  check_tensor("gate_forward", "y", y, stream, gated_shape("gate_forward", x, stream), x.type());
+  begin(stream, {&x, &y});
+  TROUPE_DISPATCH(gate_forward, stream, kind, x, y);
+}
+
+void gate_backward(
+    Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& dy, const Tensor& dx) {
+  check_operand("gate_backward", "dy", dy, stream);
+  check_tensor(
+      "gate_backward", "dy", dy, stream, gated_shape("gate_backward", x, stream), dy.type());
+  check_tensor("gate_backward", "dx", dx, stream, x.shape(), x.type());
+  begin(stream, {&x, &dy, &dx});
+  TROUPE_DISPATCH(gate_backward, stream, kind, x, dy, dx);
+}
+
 }  // namespace troupe

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-enum class ActivationKind : std::uint8_t { none, relu, tanh, gelu, selu };
+enum class ActivationKind : std::uint8_t { none, relu, tanh, gelu, selu, gelu_erf, silu };
 
 std::string_view to_string(ActivationKind kind);
 /// The kind whose to_string is `name`; ContractError where there is none.
@@ -25,15 +25,27 @@ void activation_forward(Stream& stream, ActivationKind kind, const Tensor& x, co
 void activation_backward(
     Stream& stream, ActivationKind kind, const Tensor& saved, const Tensor& dy, const Tensor& dx);
 
+/// y = f(a) b, where x is a | b: a gated linear unit, with silu SwiGLU (Shazeer 2020, arXiv:2002.05202). Shapes:
+/// x (R, 2H), y (R, H); types equal, float32 or the stream's operand_type().
+void gate_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y);
+
+/// The gradient by x: dx of x's shape and type, dy (R, H) of either type.
+void gate_backward(
+    Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& dy, const Tensor& dx);
+
 // The backends: same signatures, arguments already checked.
 namespace cpu {
 decltype(troupe::activation_forward) activation_forward;
 decltype(troupe::activation_backward) activation_backward;
+decltype(troupe::gate_forward) gate_forward;
+decltype(troupe::gate_backward) gate_backward;
 }  // namespace cpu
 
 namespace cuda {
 decltype(troupe::activation_forward) activation_forward;
 decltype(troupe::activation_backward) activation_backward;
+decltype(troupe::gate_forward) gate_forward;
+decltype(troupe::gate_backward) gate_backward;
 }  // namespace cuda
 
 }  // namespace troupe

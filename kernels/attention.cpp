@@ -20,52 +20,64 @@ void check_values(std::string_view op,
 
 void check_attention(std::string_view op,
                      const Stream& stream,
-                     std::int64_t heads,
+                     const AttentionForm& form,
                      const Tensor& qkv,
                      const Tensor& y,
                      const Tensor& log_sum) {
   check_operand(op, "qkv", qkv, stream);
+  const std::int64_t keys = form.key_heads();
+  TROUPE_CHECK(form.heads >= 1 && keys >= 1 && form.heads % keys == 0,
+               "[",
+               op,
+               "] ",
+               keys,
+               " heads of keys do not divide ",
+               form.heads);
   const Shape& shape = qkv.shape();
-  TROUPE_CHECK(shape.dimensions() == 3 && shape.elements() > 0 && shape[2] % 3 == 0,
+  const std::int64_t all = form.heads + 2 * keys;
+  TROUPE_CHECK(shape.dimensions() == 3 && shape.elements() > 0 && shape[2] % all == 0,
                "[",
                op,
                "] qkv is ",
                shape,
-               ", not (B, T, 3C) with all >= 1");
-  const std::int64_t width = shape[2] / 3;  // C
-  TROUPE_CHECK(
-      heads >= 1 && width % heads == 0, "[", op, "] ", heads, " heads do not divide C = ", width);
-  TROUPE_CHECK(stream.device().kind == DeviceKind::cpu || width / heads <= kGpuHeadSizeMax,
+               ", not (B, T, ",
+               all,
+               " D) with all >= 1");
+  const std::int64_t size = shape[2] / all;  // D
+  TROUPE_CHECK(stream.device().kind == DeviceKind::cpu || size <= kGpuHeadSizeMax,
                "[",
                op,
                "] a head of ",
-               width / heads,
+               size,
                " columns: the GPU's kernel takes at most ",
                kGpuHeadSizeMax);
-  check_values(op, "y", y, stream, Shape{shape[0], shape[1], width});
-  check_tensor(op, "log_sum", log_sum, stream, Shape{shape[0], heads, shape[1]});
+  check_values(op, "y", y, stream, Shape{shape[0], shape[1], form.heads * size});
+  check_tensor(op, "log_sum", log_sum, stream, Shape{shape[0], form.heads, shape[1]});
 }
 
 }  // namespace
 
-void causal_attention_forward(
-    Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum) {
-  check_attention("causal_attention_forward", stream, heads, qkv, y, log_sum);
+void attention_forward(Stream& stream,
+                       const AttentionForm& form,
+                       const Tensor& qkv,
+                       const Tensor& y,
+                       const Tensor& log_sum) {
+  check_attention("attention_forward", stream, form, qkv, y, log_sum);
   begin(stream, {&qkv, &y, &log_sum});
-  TROUPE_DISPATCH(causal_attention_forward, stream, heads, qkv, y, log_sum);
+  TROUPE_DISPATCH(attention_forward, stream, form, qkv, y, log_sum);
 }
 
-void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
-  check_attention("causal_attention_backward", stream, a.heads, a.qkv, a.y, a.log_sum);
-  check_values("causal_attention_backward", "dy", a.dy, stream, a.y.shape());
-  check_values("causal_attention_backward", "dqkv", a.dqkv, stream, a.qkv.shape());
+void attention_backward(Stream& stream, const AttentionGradient& a) {
+  check_attention("attention_backward", stream, a.form, a.qkv, a.y, a.log_sum);
+  check_values("attention_backward", "dy", a.dy, stream, a.y.shape());
+  check_values("attention_backward", "dqkv", a.dqkv, stream, a.qkv.shape());
   const auto at = [](const Tensor& x) -> const void* {
     return x.type() == DType::bfloat16 ? static_cast<const void*>(x.data<BFloat16>())
                                        : x.data<float>();
   };
-  TROUPE_CHECK(at(a.dqkv) != at(a.qkv), "[causal_attention_backward] dqkv is qkv itself");
+  TROUPE_CHECK(at(a.dqkv) != at(a.qkv), "[attention_backward] dqkv is qkv itself");
   begin(stream, {&a.qkv, &a.y, &a.log_sum, &a.dy, &a.dqkv});
-  TROUPE_DISPATCH(causal_attention_backward, stream, a);
+  TROUPE_DISPATCH(attention_backward, stream, a);
 }
 
 }  // namespace troupe

@@ -1,9 +1,10 @@
-// Causal self-attention (Vaswani et al. 2017, section 3.2) of many heads at once, without the
+// Self-attention (Vaswani et al. 2017, section 3.2) of many heads at once, without the
 // projections before and behind it. The scores of a sequence are never all in memory: the backward
 // computes them again from `log_sum` (Dao et al. 2022, arXiv:2205.14135).
 //
-// In head h, with D = C / heads columns: y_i = sum_{j <= i} p_ij v_j, where p_i = softmax over
-// j <= i of (q_i . k_j) / sqrt(D). In bf16 on a GPU
+// In head h, with D columns: y_i = sum_j p_ij v_j, where p_i = softmax over j of (q_i . k_j) / sqrt(D), j <= i
+// where it is causal. Heads may share keys and values: head h reads those of head h kv_heads / heads (grouped-query
+// attention, Ainslie et al. 2023, arXiv:2305.13245; of one, Shazeer 2019, arXiv:1911.02150). In bf16 on a GPU
 // the products are of bfloat16 (attention_bf16.cu), and qkv, y, dy and dqkv may each be.
 #pragma once
 
@@ -13,37 +14,48 @@
 
 namespace troupe {
 
-/// Shapes: qkv (B, T, 3C): q | k | v, each C wide, head h at the columns from h C / heads of each;
-/// y (B, T, C); log_sum (B, heads, T): the logarithm of the sum of the exponentials of each row of
-/// scores, for the backward. All extents >= 1, heads a divisor of C; on a GPU C / heads <= 128.
+struct AttentionForm {
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 0;  // heads of keys and values, a divisor of heads; 0: as many
+  bool causal = true;         // position i sees none behind it
+
+  std::int64_t key_heads() const { return kv_heads > 0 ? kv_heads : heads; }
+};
+
+/// Shapes, with C = heads D and K = kv_heads D: qkv (B, T, C + 2K): q | k | v, head h at the columns from h D of
+/// each; y (B, T, C); log_sum (B, heads, T): the logarithm of the sum of the exponentials of each row of
+/// scores, for the backward. All extents >= 1; on a GPU D <= 128.
 /// qkv and y are each float32 or of the stream's operand_type(), log_sum is float32; y must not alias
 /// qkv. Throws ContractError on shapes, types or devices that disagree.
-void causal_attention_forward(
-    Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum);
+void attention_forward(Stream& stream,
+                       const AttentionForm& form,
+                       const Tensor& qkv,
+                       const Tensor& y,
+                       const Tensor& log_sum);
 
-/// Of one call: qkv, y and log_sum as the forward had and left them.
+/// Of one call: form, qkv, y and log_sum as the forward had and left them.
 struct AttentionGradient {
-  std::int64_t heads;
+  AttentionForm form;
   const Tensor& qkv;
   const Tensor& y;
   const Tensor& log_sum;
   const Tensor& dy;  // (B, T, C), the gradient by y; float32 or of the stream's operand_type()
   const Tensor&
-      dqkv;  // (B, T, 3C), the same types, overwritten: the gradient by qkv; aliases none of the others
+      dqkv;  // as qkv, the same types, overwritten: the gradient by qkv; aliases none of the others
 };
 
 /// Throws as the forward does.
-void causal_attention_backward(Stream& stream, const AttentionGradient& arguments);
+void attention_backward(Stream& stream, const AttentionGradient& arguments);
 
 // The backends: same signatures, arguments already checked.
 namespace cpu {
-decltype(troupe::causal_attention_forward) causal_attention_forward;
-decltype(troupe::causal_attention_backward) causal_attention_backward;
+decltype(troupe::attention_forward) attention_forward;
+decltype(troupe::attention_backward) attention_backward;
 }  // namespace cpu
 
 namespace cuda {
-decltype(troupe::causal_attention_forward) causal_attention_forward;
-decltype(troupe::causal_attention_backward) causal_attention_backward;
+decltype(troupe::attention_forward) attention_forward;
+decltype(troupe::attention_backward) attention_backward;
 }  // namespace cuda
 
 }  // namespace troupe

@@ -24,26 +24,30 @@ void add(
   TROUPE_DISPATCH(add, stream, a, b, activation, y);
 }
 
-void copy_columns(Stream& stream, const ColumnsCopy& copy) {
-  check_tensor("copy_columns", "x", copy.x, stream);
-  check_tensor("copy_columns", "y", copy.y, stream);
-  const Shape& from = copy.x.shape();
-  const Shape& to = copy.y.shape();
-  TROUPE_CHECK(from.dimensions() == 2 && to.dimensions() == 2 && from[0] == to[0] &&
-                   copy.x_first >= 0 && copy.y_first >= 0 && copy.width >= 0 &&
-                   copy.x_first + copy.width <= from[1] && copy.y_first + copy.width <= to[1],
+void copy_columns(Stream& stream,
+                  const Tensor& x,
+                  std::int64_t from,
+                  const Tensor& y,
+                  std::int64_t to,
+                  std::int64_t columns) {
+  check_operand("copy_columns", "x", x, stream);
+  check_operand("copy_columns", "y", y, stream);
+  const std::int64_t a = x.shape().back();
+  const std::int64_t b = y.shape().back();
+  TROUPE_CHECK(from >= 0 && to >= 0 && columns >= 0 && from + columns <= a && to + columns <= b &&
+                   x.elements() * b == y.elements() * a,
                "[copy_columns] ",
-               copy.width,
+               columns,
                " columns from ",
-               copy.x_first,
-               " of ",
                from,
-               " to ",
-               copy.y_first,
-               " of ",
-               to);
-  begin(stream, {&copy.x, &copy.y});
-  TROUPE_DISPATCH(copy_columns, stream, copy);
+               " of x, which is ",
+               x.shape(),
+               ", to ",
+               to,
+               " of y, which is ",
+               y.shape());
+  begin(stream, {&x, &y});
+  TROUPE_DISPATCH(copy_columns, stream, x, from, y, to, columns);
 }
 
 }  // namespace troupe

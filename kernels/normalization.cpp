@@ -51,29 +51,35 @@ void check_groups(std::string_view op, std::int64_t groups, const Tensor& x, con
 void check_forward(std::string_view op,
                    const Stream& stream,
                    const NormalizationForward& a,
-                   const Shape& statistics) {
+                   const Shape& statistics,
+                   bool centred = true) {
   const Shape channels{a.x.shape().back()};
   check_tensor(op, "gamma", a.gamma, stream, channels);
-  check_tensor(op, "beta", a.beta, stream, channels);
+  if (centred) {
+    check_tensor(op, "beta", a.beta, stream, channels);
+    check_tensor(op, "mean", a.mean, stream, statistics);
+  }
   check_operand(op, "y", a.y, stream);
   check_tensor(op, "y", a.y, stream, a.x.shape(), a.y.type());
-  check_tensor(op, "mean", a.mean, stream, statistics);
   check_tensor(op, "inverse_deviation", a.inverse_deviation, stream, statistics);
 }
 
 void check_backward(std::string_view op,
                     const Stream& stream,
                     const NormalizationBackward& a,
-                    const Shape& statistics) {
+                    const Shape& statistics,
+                    bool centred = true) {
   const Shape channels{a.x.shape().back()};
   check_tensor(op, "gamma", a.gamma, stream, channels);
-  check_tensor(op, "mean", a.mean, stream, statistics);
+  if (centred) {
+    check_tensor(op, "mean", a.mean, stream, statistics);
+    check_tensor(op, "dbeta", a.dbeta, stream, channels);
+  }
   check_tensor(op, "inverse_deviation", a.inverse_deviation, stream, statistics);
   check_operand(op, "dy", a.dy, stream);
   check_tensor(op, "dy", a.dy, stream, a.x.shape(), a.dy.type());
   check_tensor(op, "dx", a.dx, stream, a.x.shape(), a.x.type());
   check_tensor(op, "dgamma", a.dgamma, stream, channels);
-  check_tensor(op, "dbeta", a.dbeta, stream, channels);
 }
 
 }  // namespace
@@ -131,7 +137,7 @@ void batch_norm_backward(Stream& stream, const Tensor& y, const NormalizationBac
 void layer_norm_forward(Stream& stream, const NormalizationForward& a) {
   constexpr std::string_view kOp = "layer_norm_forward";
   check_matrix(kOp, a.x, stream);
-  check_forward(kOp, stream, a, Shape{a.x.shape().front()});
+  check_forward(kOp, stream, a, Shape{a.x.shape().front()}, a.mean || a.beta);
   begin(stream, {&a.x, &a.gamma, &a.beta, &a.y, &a.mean, &a.inverse_deviation});
   TROUPE_DISPATCH(layer_norm_forward, stream, a);
 }
@@ -139,7 +145,7 @@ void layer_norm_forward(Stream& stream, const NormalizationForward& a) {
 void layer_norm_backward(Stream& stream, const NormalizationBackward& a) {
   constexpr std::string_view kOp = "layer_norm_backward";
   check_matrix(kOp, a.x, stream);
-  check_backward(kOp, stream, a, Shape{a.x.shape().front()});
+  check_backward(kOp, stream, a, Shape{a.x.shape().front()}, a.mean || a.dbeta);
   begin(stream, {&a.x, &a.gamma, &a.mean, &a.inverse_deviation, &a.dy, &a.dx, &a.dgamma, &a.dbeta});
   TROUPE_DISPATCH(layer_norm_backward, stream, a);
 }

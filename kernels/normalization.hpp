@@ -1,4 +1,4 @@
-// Batch, layer and group normalization: y = (x - mean) / sqrt(variance + epsilon) * gamma + beta,
+// Batch, layer, RMS and group normalization: y = (x - mean) / sqrt(variance + epsilon) * gamma + beta,
 // with the biased variance. What they differ in is over which elements mean and variance are taken.
 //
 // Images (B, H, W, C) are passed as (B H W, C) or (B, H W, C). inverse_deviation is 1 /
@@ -19,10 +19,10 @@ namespace troupe {
 struct NormalizationForward {
   const Tensor& x;
   const Tensor& gamma;  // (C)
-  const Tensor& beta;   // (C)
+  const Tensor& beta;   // (C); of an RMS norm empty
   float epsilon;
   const Tensor& y;                  // of x's shape; written
-  const Tensor& mean;               // written, for the backward
+  const Tensor& mean;               // written, for the backward; of an RMS norm empty
   const Tensor& inverse_deviation;  // the same
 };
 
@@ -36,7 +36,7 @@ struct NormalizationBackward {
   const Tensor& dy;      // the gradient by y
   const Tensor& dx;      // of x's shape and type; may be dy
   const Tensor& dgamma;  // (C)
-  const Tensor& dbeta;   // (C)
+  const Tensor& dbeta;   // (C); of an RMS norm empty, as mean is
 };
 
 /// y = act(normalized x), mean and variance of each column over the rows of this batch. Shapes: x, y
@@ -79,7 +79,8 @@ void batch_norm_running(Stream& stream, const BatchNormRunning& arguments);
 void batch_norm_backward(Stream& stream, const Tensor& y, const NormalizationBackward& arguments);
 
 /// Mean and variance of each row. Shapes: x, y (R, C), C >= 1; mean, inverse_deviation (R). Ba, Kiros &
-/// Hinton 2016, arXiv:1607.06450.
+/// Hinton 2016, arXiv:1607.06450. Without mean and beta: as if they were 0, so that inverse_deviation is one over the root
+/// mean square (Zhang & Sennrich 2019, arXiv:1910.07467).
 void layer_norm_forward(Stream& stream, const NormalizationForward& arguments);
 
 /// Shapes as the forward's.

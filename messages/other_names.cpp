@@ -79,6 +79,7 @@ constexpr std::array kOtherNames{
     OtherName{"model", "lenet", "model=lenet5"},
     OtherName{"model", "gpt2", "model=gpt"},
     OtherName{"model", "transformer", "model=gpt"},
+    OtherName{"model", "mixtral", "model.llama.experts=8"},
     OtherName{"model", "logistic_regression", "model=linear"},
     OtherName{"data", "image_folder", "data=folder"},
     OtherName{"data", "imagefolder", "data=folder"},

@@ -29,6 +29,7 @@ class Glyphs;
 class Gpt;
 class Idx;
 class Lenet5;
+class Llama;
 class Lstm;
 class Model;
 class Optimizer;

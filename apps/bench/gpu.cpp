@@ -151,6 +151,18 @@ const std::vector<GpuBench>& gpu_benches() {
        .unit = "tokens",
        .units_each = kContext,
        .convolutions = false},
+      {.name = "llama",
+       .what = "Llama 124M, context 1024, batch 12, cuda:0, bf16",
+       .workload =
+           {.model =
+                "llama { layers: 12 width: 768 heads: 12 kv_heads: 4 hidden: 2432 tied: true }",
+            .sample = {kContext},
+            .batch = 12,
+            .classes = 50257,
+            .tokens = true},
+       .unit = "tokens",
+       .units_each = kContext,
+       .convolutions = false},
   };
   return all;
 }

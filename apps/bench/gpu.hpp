@@ -23,7 +23,7 @@ struct GpuBench {
   double units() const { return static_cast<double>(workload.batch) * units_each; }
 };
 
-/// ResNet-50 and GPT-2 124M.
+/// ResNet-50, GPT-2 124M and a Llama of that size.
 const std::vector<GpuBench>& gpu_benches();
 
 /// Error (usage) with what `row` lacks where there is no GPU that multiplies bf16.

@@ -157,6 +157,100 @@ class Gpt(nn.Module):
         return F.linear(self.ln_f(self.blocks(x)), self.wte.weight)
 
 
+class RmsNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        if hasattr(F, "rms_norm"):
+            return F.rms_norm(x, self.weight.shape, self.weight, 1e-5)
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5) * self.weight
+
+
+class Swiglu(nn.Module):
+    def __init__(self, width, hidden):
+        super().__init__()
+        self.gate_up = nn.Linear(width, 2 * hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x):
+        gate, up = self.gate_up(x).chunk(2, -1)
+        return self.down(F.silu(gate) * up)
+
+
+class Mixture(nn.Module):
+    def __init__(self, width, hidden, experts, chosen):
+        super().__init__()
+        self.gate = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(Swiglu(width, hidden) for _ in range(experts))
+        self.chosen = chosen
+
+    def forward(self, x):
+        rows = x.reshape(-1, x.shape[-1])
+        shares, choices = self.gate(rows).softmax(-1).topk(self.chosen, -1)
+        gates = shares / shares.sum(-1, keepdim=True)
+        y = torch.zeros_like(rows)
+        for number, expert in enumerate(self.experts):
+            row, choice = torch.where(choices == number)
+            y.index_add_(0, row, expert(rows[row]) * gates[row, choice, None])
+        return y.reshape(x.shape)
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width, heads, kv_heads, mlp):
+        super().__init__()
+        self.heads, self.kv_heads, self.size = heads, kv_heads, width // heads
+        self.norm1, self.norm2 = RmsNorm(width), RmsNorm(width)
+        self.qkv = nn.Linear(width, (heads + 2 * kv_heads) * self.size, bias=False)
+        self.o, self.mlp = nn.Linear(width, width, bias=False), mlp
+
+    def forward(self, x, turn):
+        B, T, C = x.shape
+        qkv = self.qkv(self.norm1(x)).view(B, T, -1, self.size).transpose(1, 2)
+        q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), 1)
+        q, k = turn(q), turn(k)
+        k, v = (part.repeat_interleave(self.heads // self.kv_heads, 1) for part in (k, v))
+        x = x + self.o(attention(q, k, v).transpose(1, 2).reshape(B, T, C))
+        return x + self.mlp(self.norm2(x))
+
+
+class Llama(nn.Module):
+    def __init__(self, layers=4, width=128, heads=4, kv_heads=2, hidden=384, context=128,
+                 vocabulary=CHARACTERS, experts=0):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, width)
+        self.blocks = nn.ModuleList(
+            LlamaBlock(width, heads, kv_heads,
+                       Mixture(width, hidden, experts, 2) if experts else Swiglu(width, hidden))
+            for _ in range(layers))
+        self.norm = RmsNorm(width)
+        size = width // heads
+        angles = torch.outer(torch.arange(context, dtype=torch.float64),
+                             10000 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size))
+        self.register_buffer("cos", angles.cos().float().repeat(1, 2))
+        self.register_buffer("sin", angles.sin().float().repeat(1, 2))
+
+    def turn(self, x):
+        first, second = x.chunk(2, -1)
+        return x * self.cos + torch.cat((-second, first), -1) * self.sin
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x, self.turn)
+        return F.linear(self.norm(x), self.embed.weight)
+
+
+def mixture():
+    return Llama(experts=8)
+
+
+def llama124m():
+    return Llama(layers=12, width=768, heads=12, kv_heads=4, hidden=2432, context=1024,
+                 vocabulary=50257)
+
+
 class Lstm(nn.Module):
     def __init__(self, layers=2, width=256):
         super().__init__()
@@ -175,6 +269,8 @@ NETWORKS = {
     "vgg": (vgg11, 64, (3, 32, 32)),
     "resnet": (resnet18, 64, (3, 32, 32)),
     "gpt": (Gpt, 16, (128,)),
+    "llama": (Llama, 16, (128,)),
+    "mixture": (mixture, 16, (128,)),
     "lstm": (Lstm, 32, (64,)),
 }
 
@@ -183,6 +279,7 @@ NETWORKS = {
 GPU_NETWORKS = {
     "resnet50": (resnet50, 256, (3, 224, 224), 1000),
     "gpt2": (gpt2, 12, (1024,), 50257),
+    "llama": (llama124m, 12, (1024,), 50257),
 }
 
 

@@ -196,8 +196,9 @@ Result<void> check_modules(const Blueprint& b) {
   }
   if (has_tied(b)) {
     return refuse(
-        "decoupled: modules that share a tied parameter wait for each other; set "
-        "model.gpt.tied=false, or decoupled=none");
+        fill_in("decoupled: modules that share a tied parameter wait for each other; set "
+                "model.{}.tied=false, or decoupled=none",
+                choice_name(b.experiment.model())));
   }
   if (method->from == SignalFrom::next) {
     return {};
@@ -234,9 +235,11 @@ Constraints<Blueprint> chunk_checks() {
       {"angle_of_untied_modules",
        [](const Blueprint& b) {
          return b.experiment.record().angle_every() == 0 || !has_tied(b)
-                    ? ""
-                    : "record.angle_every: the gradient of a parameter that modules share is made "
-                      "by all of them; right is 0, or model.gpt.tied=false";
+                    ? std::string()
+                    : fill_in(
+                          "record.angle_every: the gradient of a parameter that modules share is "
+                          "made by all of them; right is 0, or model.{}.tied=false",
+                          choice_name(b.experiment.model()));
        }},
       {"copies_without_tied_parameters",
        [](const Blueprint& b) {

@@ -107,6 +107,17 @@ Rows placement_checks() {
                     ? ""
                     : "placement.devices: quadratic runs on cpu only";
        }},
+      {"mixture_on_cpu",
+       [](const E& e) {
+         const auto& list = e.model().layers().layer();
+         const bool mixes =
+             e.model().llama().experts() > 0 ||
+             std::any_of(list.begin(), list.end(), [](const proto::LayerSpec& layer) {
+               return layer.has_mixture();
+             });
+         return !mixes || !on_gpu(e) ? ""
+                                     : "placement.devices: a mixture of experts runs on cpu only";
+       }},
       {"lenet5_without_cudnn_on_cpu",
        [](const E& e) {
          return !e.model().has_lenet5() || !on_gpu(e) || !cudnn_version().empty()

@@ -266,16 +266,28 @@ struct Sizes {
   std::int64_t T;
   std::int64_t C;
   std::int64_t heads;
-  std::int64_t D;  // C / heads
-  float scale;     // 1 / sqrt(D)
+  std::int64_t D;      // C / heads
+  std::int64_t group;  // heads that share keys and values
+  std::int64_t W;      // columns of qkv
+  bool causal;
+  float scale;  // 1 / sqrt(D)
 
-  Sizes(std::int64_t heads_of_c, const Tensor& y)
+  Sizes(const AttentionForm& form, const Tensor& y)
       : B(y.shape()[0]),
         T(y.shape()[1]),
         C(y.shape()[2]),
-        heads(heads_of_c),
+        heads(form.heads),
         D(C / heads),
+        group(heads / form.key_heads()),
+        W(C + 2 * C / group),
+        causal(form.causal),
         scale(1.0f / std::sqrt(static_cast<float>(D))) {}
+
+  /// How many keys the queries before `end` see.
+  std::int64_t keys_of(std::int64_t end) const { return causal ? end : T; }
+
+  /// The last key that a query sees, which is the first of its block.
+  std::int64_t seen_by(std::int64_t query) const { return causal ? query : T; }
 
   /// Head h of sequence b in a (B, T, width) tensor, from `column` on.
   Rows head(const Tensor& x, std::int64_t b, std::int64_t h, std::int64_t column) const {
@@ -286,28 +298,33 @@ struct Sizes {
 
 }  // namespace
 
-void causal_attention_forward(
-    Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum) {
-  const Sizes s(heads, y);
+void attention_forward(Stream& stream,
+                       const AttentionForm& form,
+                       const Tensor& qkv,
+                       const Tensor& y,
+                       const Tensor& log_sum) {
+  const Sizes s(form, y);
   Pieces scratch(stream.cpu().scratch(padded(s.D) * s.T + (s.D + s.T) * kWidth));
   float* values = scratch.take(padded(s.D) * s.T);  // (panels, T, kWidth)
   float* queries = scratch.take(s.D * kWidth);      // (D, kWidth)
   float* p = scratch.take(s.T * kWidth);            // (T, kWidth)
   for (std::int64_t b = 0; b < s.B; ++b) {
-    for (std::int64_t h = 0; h < heads; ++h) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
       const Rows q = s.head(qkv, b, h, 0);
-      const Rows k = s.head(qkv, b, h, s.C);
-      pack_panels(s.head(qkv, b, h, 2 * s.C), 1.0f, s.T, values);
+      const Rows k = s.head(qkv, b, h / s.group, s.C);
+      if (h % s.group == 0) {
+        pack_panels(s.head(qkv, b, h / s.group, (s.C + s.W) / 2), 1.0f, s.T, values);
+      }
       float* out = y.data<float>() + b * s.T * s.C + h * s.D;
-      float* log_sum_of = log_sum.data<float>() + (b * heads + h) * s.T;
+      float* log_sum_of = log_sum.data<float>() + (b * s.heads + h) * s.T;
       for (std::int64_t first = 0; first < s.T; first += kWidth) {
         const std::int64_t count = std::min(kWidth, s.T - first);
-        const std::int64_t keys = first + count;
+        const std::int64_t keys = s.keys_of(first + count);
         pack_transposed(q.part(first, count), s.scale, queries);
         multiply_rows(k.part(0, keys), queries, p, kWidth);
         PerQuery largest;
         PerQuery sum;
-        exponentials(p, keys, first, largest, sum);
+        exponentials(p, keys, s.seen_by(first), largest, sum);
         multiply_columns(
             p,
             kWidth,
@@ -328,8 +345,8 @@ void causal_attention_forward(
   }
 }
 
-void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
-  const Sizes s(a.heads, a.y);
+void attention_backward(Stream& stream, const AttentionGradient& a) {
+  const Sizes s(a.form, a.y);
   const std::int64_t panels = padded(s.D);  // floats a row, of all panels
   Pieces scratch(stream.cpu().scratch(3 * panels * s.T + 2 * panels * kBlock + 2 * s.D * kWidth +
                                       2 * s.T * kBlock));
@@ -343,17 +360,21 @@ void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
   float* p = scratch.take(s.T * kBlock);                   // (T, kBlock)
   float* dp = scratch.take(s.T * kBlock);                  // (T, kBlock)
   for (std::int64_t b = 0; b < s.B; ++b) {
-    for (std::int64_t h = 0; h < a.heads; ++h) {
+    for (std::int64_t h = 0; h < s.heads; ++h) {
+      const std::int64_t kv = h / s.group;
       const Rows q = s.head(a.qkv, b, h, 0);
-      const Rows k = s.head(a.qkv, b, h, s.C);
-      const Rows v = s.head(a.qkv, b, h, 2 * s.C);
+      const Rows k = s.head(a.qkv, b, kv, s.C);
+      const Rows v = s.head(a.qkv, b, kv, (s.C + s.W) / 2);
       const Rows out = s.head(a.y, b, h, 0);
       const Rows dout = s.head(a.dy, b, h, 0);
-      const float* log_sum_of = a.log_sum.data<float>() + (b * a.heads + h) * s.T;
-      float* dq = a.dqkv.data<float>() + b * s.T * 3 * s.C + h * s.D;
-      pack_panels(k, 1.0f, s.T, keys_packed);
-      std::fill_n(key_gradient, panels * s.T, 0.0f);
-      std::fill_n(value_gradient, panels * s.T, 0.0f);
+      const float* log_sum_of = a.log_sum.data<float>() + (b * s.heads + h) * s.T;
+      float* dqkv = a.dqkv.data<float>() + b * s.T * s.W;
+      float* dq = dqkv + h * s.D;
+      if (h % s.group == 0) {
+        pack_panels(k, 1.0f, s.T, keys_packed);
+        std::fill_n(key_gradient, panels * s.T, 0.0f);
+        std::fill_n(value_gradient, panels * s.T, 0.0f);
+      }
       for (std::int64_t first = 0; first < s.T; first += kBlock) {
         const std::int64_t count = std::min(kBlock, s.T - first);
         pack_panels(q.part(first, count), s.scale, kBlock, queries_packed);
@@ -361,7 +382,7 @@ void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
         for (std::int64_t at = 0; at < count; at += kWidth) {
           const std::int64_t some = std::min(kWidth, count - at);
           const std::int64_t query = first + at;
-          const std::int64_t keys = query + some;
+          const std::int64_t keys = s.keys_of(query + some);
           PerQuery log_sums{};
           PerQuery delta{};
           for (std::int64_t i = 0; i < some; ++i) {
@@ -372,8 +393,8 @@ void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
           pack_transposed(dout.part(query, some), 1.0f, dy_transposed);
           multiply_rows(k.part(0, keys), queries_transposed, p + at, kBlock);
           multiply_rows(v.part(0, keys), dy_transposed, dp + at, kBlock);
-          score_gradient(p + at, dp + at, keys, query, log_sums, delta);
-          for (std::int64_t j = keys; j < first + count; ++j) {
+          score_gradient(p + at, dp + at, keys, s.seen_by(query), log_sums, delta);
+          for (std::int64_t j = keys; j < s.keys_of(first + count); ++j) {
             std::fill_n(p + j * kBlock + at, kWidth, 0.0f);
             std::fill_n(dp + j * kBlock + at, kWidth, 0.0f);
           }
@@ -385,15 +406,20 @@ void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
               keys_packed,
               s.T,
               [&](std::int64_t) { return s.scale; },
-              dq + query * 3 * s.C,
-              3 * s.C,
+              dq + query * s.W,
+              s.W,
               s.D);
         }
-        add_to_keys(p, first + count, first, count, dy_packed, s.D, s.T, value_gradient);
-        add_to_keys(dp, first + count, first, count, queries_packed, s.D, s.T, key_gradient);
+        const std::int64_t keys = s.keys_of(first + count);
+        const std::int64_t seen = s.seen_by(first);
+        add_to_keys(p, keys, seen, count, dy_packed, s.D, s.T, value_gradient);
+        add_to_keys(dp, keys, seen, count, queries_packed, s.D, s.T, key_gradient);
       }
-      unpack_panels(key_gradient, s.T, s.D, dq + s.C, 3 * s.C);
-      unpack_panels(value_gradient, s.T, s.D, dq + 2 * s.C, 3 * s.C);
+      if ((h + 1) % s.group == 0) {
+        float* to = dqkv + kv * s.D;
+        unpack_panels(key_gradient, s.T, s.D, to + s.C, s.W);
+        unpack_panels(value_gradient, s.T, s.D, to + (s.C + s.W) / 2, s.W);
+      }
     }
   }
 }

@@ -24,12 +24,16 @@ void add(Stream& /*stream*/,
   activation == ActivationKind::relu ? with(Relu{}) : with(Identity{});
 }
 
-void copy_columns(Stream& /*stream*/, const ColumnsCopy& copy) {
-  const std::int64_t rows = copy.x.shape()[0];
-  const float* from = copy.x.data<float>() + copy.x_first;
-  float* to = copy.y.data<float>() + copy.y_first;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    std::copy_n(from + r * copy.x.shape()[1], copy.width, to + r * copy.y.shape()[1]);
+void copy_columns(Stream& /*stream*/,
+                  const Tensor& x,
+                  std::int64_t from,
+                  const Tensor& y,
+                  std::int64_t to,
+                  std::int64_t columns) {
+  const std::int64_t a = x.shape().back();
+  const std::int64_t b = y.shape().back();
+  for (std::int64_t r = 0; r * a < x.elements(); ++r) {
+    std::copy_n(x.data<float>() + r * a + from, columns, y.data<float>() + r * b + to);
   }
 }
 

@@ -1,4 +1,4 @@
-// Layer normalization: each row is read from the cache where it is read again. Sums over a row are
+// Layer and RMS normalization: each row is read from the cache where it is read again. Sums over a row are
 // taken lane by lane in float, some vectors at a time, and those sums are added in double.
 #include "kernels/cpu/backend.hpp"
 #include "kernels/cpu/vector.hpp"
@@ -123,15 +123,15 @@ void layer_norm_forward(Stream& /*stream*/, const NormalizationForward& a) {
   const double share = 1.0 / static_cast<double>(columns);
   const RowSums sums(columns);
   const float* gain = a.gamma.data<float>();
-  const float* bias = a.beta.data<float>();
-  float* means = a.mean.data<float>();
+  const float* bias = a.mean ? a.beta.data<float>() : nullptr;
+  float* means = a.mean ? a.mean.data<float>() : nullptr;  // null: RMS
   float* inverses = a.inverse_deviation.data<float>();
   // Some rows together through each of the three passes: a row's own would wait for each other.
   const std::int64_t together = std::clamp<std::int64_t>(kCachedElements / columns, 1, 16);
   for (std::int64_t begin = 0; begin < rows; begin += together) {
     const std::int64_t end = std::min(rows, begin + together);
     const float* from = a.x.data<float>() + begin * columns;
-    for (std::int64_t r = begin; r < end; ++r, from += columns) {
+    for (std::int64_t r = begin; means && r < end; ++r, from += columns) {
       const Sums sum = sums([from](std::int64_t i, auto lanes, Floats& s, Floats&) {
         s += lanes.keep(lanes.load(from + i));
       });
@@ -139,25 +139,34 @@ void layer_norm_forward(Stream& /*stream*/, const NormalizationForward& a) {
     }
     from = a.x.data<float>() + begin * columns;
     for (std::int64_t r = begin; r < end; ++r, from += columns) {
-      const Floats near_mean = broadcast(means[r]);
+      const Floats near_mean = broadcast(means ? means[r] : 0.0f);
       const Sums around = sums([&](std::int64_t i, auto lanes, Floats& s, Floats& q) {
         const Floats d = lanes.keep(lanes.load(from + i) - near_mean);
         s += d;
         q += d * d;
       });
       // What rounding left in the mean is taken out again (Chan, Golub & LeVeque 1983).
-      const double error = around.first * share;
+      const double error = means ? around.first * share : 0;
       const double variance = around.second * share - error * error;
-      means[r] = static_cast<float>(static_cast<double>(means[r]) + error);
+      if (means) {
+        means[r] = static_cast<float>(static_cast<double>(means[r]) + error);
+      }
       inverses[r] = static_cast<float>(inverse_of_deviation(variance, a.epsilon));
     }
     from = a.x.data<float>() + begin * columns;
     float* to = a.y.data<float>() + begin * columns;
     for (std::int64_t r = begin; r < end; ++r, from += columns, to += columns) {
-      const float center = means[r];
+      const float center = means ? means[r] : 0.0f;
       const float inverse = inverses[r];
       if (r + together < rows) {
         prefetch(from + together * columns, columns);
+      }
+      if (!means) {
+#pragma GCC ivdep
+        for (std::int64_t i = 0; i < columns; ++i) {
+          to[i] = from[i] * inverse * gain[i];
+        }
+        continue;
       }
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < columns; ++i) {
@@ -186,7 +195,7 @@ void layer_norm_backward(Stream& stream, const NormalizationBackward& a) {
       const float* from = a.x.data<float>() + r * columns;
       const float* gradient = a.dy.data<float>() + r * columns;
       float* to = a.dx.data<float>() + r * columns;
-      const float center = a.mean.data<float>()[r];
+      const float center = a.mean ? a.mean.data<float>()[r] : 0.0f;
       const float inverse = a.inverse_deviation.data<float>()[r];
       const Sums sum = sums([&](std::int64_t i, auto lanes, Floats& s, Floats& q) {
         const Floats g = lanes.keep(lanes.load(gradient + i));
@@ -198,7 +207,7 @@ void layer_norm_backward(Stream& stream, const NormalizationBackward& a) {
         lanes.store(gain_sum + i, lanes.load(gain_sum + i) + g * normal);
         lanes.store(bias_sum + i, lanes.load(bias_sum + i) + g);
       });
-      const auto offset = static_cast<float>(sum.first * share);
+      const auto offset = a.mean ? static_cast<float>(sum.first * share) : 0.0f;
       const auto slope = static_cast<float>(sum.second * share);
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < columns; ++i) {
@@ -213,7 +222,9 @@ void layer_norm_backward(Stream& stream, const NormalizationBackward& a) {
   }
   for (std::int64_t i = 0; i < columns; ++i) {
     a.dgamma.data<float>()[i] = static_cast<float>(gain_total[i]);
-    a.dbeta.data<float>()[i] = static_cast<float>(bias_total[i]);
+    if (a.mean) {
+      a.dbeta.data<float>()[i] = static_cast<float>(bias_total[i]);
+    }
   }
 }
 

@@ -40,6 +40,52 @@ struct Backward {
   }
 };
 
+/// Of element i of y, (R, columns): where a and b stand in x.
+template <class Op, class T>
+struct GateForward {
+  const T* x;
+  std::int64_t columns;
+  T* y;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t first = i / columns * columns + i;
+    Pack<T, width> values = load<width>(x, first);
+    const Pack<T, width> other = load<width>(x, first + columns);
+    for (int k = 0; k < width; ++k) {
+      const float f = Op{}.forward(to_float(values.lane[k]));
+      values.lane[k] = from_float<T>(f * to_float(other.lane[k]));
+    }
+    store<width>(y, i, values);
+  }
+};
+
+template <class Op, class T, class D>
+struct GateBackward {
+  const T* x;
+  const D* dy;
+  std::int64_t columns;
+  T* dx;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t first = i / columns * columns + i;
+    Pack<T, width> a = load<width>(x, first);
+    Pack<T, width> b = load<width>(x, first + columns);
+    const Pack<D, width> gradient = load<width>(dy, i);
+    for (int k = 0; k < width; ++k) {
+      float da;
+      float db;
+      Gate<Op>{}.backward(
+          to_float(a.lane[k]), to_float(b.lane[k]), to_float(gradient.lane[k]), da, db);
+      a.lane[k] = from_float<T>(da);
+      b.lane[k] = from_float<T>(db);
+    }
+    store<width>(dx, first, a);
+    store<width>(dx, first + columns, b);
+  }
+};
+
 template <class Op, class T, class Y>
 struct BiasAndForward {
   const T* x;
@@ -90,6 +136,39 @@ void activation_backward(
                        dy.elements(),
                        packable(kept, from, to),
                        Backward<decltype(op), S, T>{kept, from, to});
+      });
+    });
+  });
+}
+
+void gate_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& y) {
+  const Backend::State& state = activate(stream);
+  const std::int64_t columns = y.shape()[1];
+  with_type_of(x, [&]<class T>() {
+    const T* from = x.data<T>();
+    T* to = y.data<T>();
+    const bool packed = columns % kPackWidth == 0 && packable(from, to);
+    with_activation(kind, [&](auto op) {
+      for_each_index(state, y.elements(), packed, GateForward<decltype(op), T>{from, columns, to});
+    });
+  });
+}
+
+void gate_backward(
+    Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& dy, const Tensor& dx) {
+  const Backend::State& state = activate(stream);
+  const std::int64_t columns = dy.shape()[1];
+  with_type_of(x, [&]<class T>() {
+    with_type_of(dy, [&]<class D>() {
+      const T* from = x.data<T>();
+      const D* gradient = dy.data<D>();
+      T* to = dx.data<T>();
+      const bool packed = columns % kPackWidth == 0 && packable(from, gradient, to);
+      with_activation(kind, [&](auto op) {
+        for_each_index(state,
+                       dy.elements(),
+                       packed,
+                       GateBackward<decltype(op), T, D>{from, gradient, columns, to});
       });
     });
   });

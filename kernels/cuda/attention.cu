@@ -183,20 +183,19 @@ __global__ void __launch_bounds__(kThreads)
   float* k_or_v = q + Tiles::kTile;
   float* probabilities = k_or_v + Tiles::kTile;
   const Place place = place_of_block(p, Tiles::kRows, true);
-  const float* head = p.qkv + place.in_qkv;
   const int tx = static_cast<int>(threadIdx.x) % kSide;
   const int ty = static_cast<int>(threadIdx.x) / kSide;
 
-  load_tile<Tiles>(p, head, 3 * p.C, place.first, p.scale, q);
+  load_tile<Tiles>(p, p.qkv + place.in_q, p.W, place.first, p.scale, q);
   float out[n][Tiles::kColumns] = {};
   float largest[n];
   float sum[n] = {};
   for (float& value : largest) {
     value = -std::numeric_limits<float>::infinity();
   }
-  for (std::int64_t key = 0; key <= place.first; key += Tiles::kRows) {
+  for (std::int64_t key = 0; key < p.keys_of(place.first + 1); key += Tiles::kRows) {
     __syncthreads();  // The last round's values and probabilities have been read.
-    load_tile<Tiles>(p, head + p.C, 3 * p.C, key, 1.0f, k_or_v);
+    load_tile<Tiles>(p, p.qkv + place.in_k, p.W, key, 1.0f, k_or_v);
     __syncthreads();
     float scores[n][n];
     multiply_rows<Tiles>(q, k_or_v, scores);
@@ -204,7 +203,7 @@ __global__ void __launch_bounds__(kThreads)
       const std::int64_t query = place.first + ty + kSide * i;
       float most = largest[i];
       for (int j = 0; j < n; ++j) {
-        const bool seen = key + tx + kSide * j <= query;
+        const bool seen = p.sees(query, key + tx + kSide * j);
         scores[i][j] = seen ? scores[i][j] : -std::numeric_limits<float>::infinity();
         most = scores[i][j] > most ? scores[i][j] : most;
       }
@@ -213,7 +212,7 @@ __global__ void __launch_bounds__(kThreads)
       const float shrink = exp_float(largest[i] - most);
       float share = 0.0f;
       for (int j = 0; j < n; ++j) {
-        const bool seen = key + tx + kSide * j <= query;
+        const bool seen = p.sees(query, key + tx + kSide * j);
         const float e = seen ? exp_float(scores[i][j] - most) : 0.0f;
         probabilities[(ty + kSide * i) * Tiles::kScoreFloats + tx + kSide * j] = e;
         share += e;
@@ -225,7 +224,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     __syncthreads();  // The keys have been read, the probabilities written.
-    load_tile<Tiles>(p, head + 2 * p.C, 3 * p.C, key, 1.0f, k_or_v);
+    load_tile<Tiles>(p, p.qkv + place.in_v, p.W, key, 1.0f, k_or_v);
     __syncthreads();
     add_product<Tiles>(probabilities, k_or_v, out);
   }
@@ -296,7 +295,7 @@ __device__ void score_gradients(const Problem& p,
     const float log_sum = exists ? p.log_sum[head * p.T + query] : 0.0f;
     const float delta = exists ? p.delta[head * p.T + query] : 0.0f;
     for (int j = 0; j < n; ++j) {
-      const bool seen = exists && key_first + tx + kSide * j <= query;
+      const bool seen = exists && p.sees(query, key_first + tx + kSide * j);
       const float e = seen ? exp_float(scores[i][j] - log_sum) : 0.0f;
       const int at = (ty + kSide * i) * Tiles::kScoreFloats + tx + kSide * j;
       if (probabilities) {
@@ -318,14 +317,13 @@ __global__ void __launch_bounds__(kThreads)
   float* dy = v + Tiles::kTile;
   float* gradients = dy + Tiles::kTile;
   const Place place = place_of_block(p, Tiles::kRows, true);
-  const float* head = p.qkv + place.in_qkv;
-  load_tile<Tiles>(p, head, 3 * p.C, place.first, p.scale, q);
+  load_tile<Tiles>(p, p.qkv + place.in_q, p.W, place.first, p.scale, q);
   load_tile<Tiles>(p, p.dy + place.in_y, p.C, place.first, 1.0f, dy);
   float out[Tiles::kPerThread][Tiles::kColumns] = {};
-  for (std::int64_t key = 0; key <= place.first; key += Tiles::kRows) {
+  for (std::int64_t key = 0; key < p.keys_of(place.first + 1); key += Tiles::kRows) {
     __syncthreads();  // The last round's keys and gradients have been read.
-    load_tile<Tiles>(p, head + p.C, 3 * p.C, key, 1.0f, k);
-    load_tile<Tiles>(p, head + 2 * p.C, 3 * p.C, key, 1.0f, v);
+    load_tile<Tiles>(p, p.qkv + place.in_k, p.W, key, 1.0f, k);
+    load_tile<Tiles>(p, p.qkv + place.in_v, p.W, key, 1.0f, v);
     __syncthreads();
     score_gradients<Tiles>(p, place.head, place.first, key, q, k, v, dy, nullptr, gradients);
     __syncthreads();
@@ -336,8 +334,8 @@ __global__ void __launch_bounds__(kThreads)
       out,
       [&](int) { return p.scale; },
       place.first,
-      dqkv + place.in_qkv + place.first * 3 * p.C,
-      3 * p.C);
+      dqkv + place.in_q + place.first * p.W,
+      p.W);
 }
 
 /// The gradients by k and v, for one tile of keys.
@@ -352,28 +350,29 @@ __global__ void __launch_bounds__(kThreads)
   float* probabilities = dy + Tiles::kTile;
   float* gradients = probabilities + Tiles::kScores;
   const Place place = place_of_block(p, Tiles::kRows, false);
-  const float* head = p.qkv + place.in_qkv;
-  load_tile<Tiles>(p, head + p.C, 3 * p.C, place.first, 1.0f, k);
-  load_tile<Tiles>(p, head + 2 * p.C, 3 * p.C, place.first, 1.0f, v);
+  load_tile<Tiles>(p, p.qkv + place.in_k, p.W, place.first, 1.0f, k);
+  load_tile<Tiles>(p, p.qkv + place.in_v, p.W, place.first, 1.0f, v);
   float dk[Tiles::kPerThread][Tiles::kColumns] = {};
   float dv[Tiles::kPerThread][Tiles::kColumns] = {};
-  for (std::int64_t query = place.first; query < p.T; query += Tiles::kRows) {
-    __syncthreads();  // The last round's queries, dy, probabilities and gradients have been read.
-    load_tile<Tiles>(p, head, 3 * p.C, query, p.scale, q);
-    load_tile<Tiles>(p, p.dy + place.in_y, p.C, query, 1.0f, dy);
-    __syncthreads();
-    score_gradients<Tiles>(
-        p, place.head, query, place.first, q, k, v, dy, probabilities, gradients);
-    __syncthreads();
-    add_transposed_product<Tiles>(probabilities, dy, dv);
-    add_transposed_product<Tiles>(gradients, q, dk);
+  for (std::int64_t i = 0; i < p.group; ++i) {
+    const Place of = place.of_group(p, i);
+    for (std::int64_t query = p.causal ? place.first : 0; query < p.T; query += Tiles::kRows) {
+      __syncthreads();  // The last round's queries, dy, probabilities and gradients have been read.
+      load_tile<Tiles>(p, p.qkv + of.in_q, p.W, query, p.scale, q);
+      load_tile<Tiles>(p, p.dy + of.in_y, p.C, query, 1.0f, dy);
+      __syncthreads();
+      score_gradients<Tiles>(p, of.head, query, place.first, q, k, v, dy, probabilities, gradients);
+      __syncthreads();
+      add_transposed_product<Tiles>(probabilities, dy, dv);
+      add_transposed_product<Tiles>(gradients, q, dk);
+    }
   }
-  float* to = dqkv + place.in_qkv + place.first * 3 * p.C;
+  float* to = dqkv + place.first * p.W;
   const auto one = [](int) {
     return 1.0f;
   };
-  write_tile<Tiles>(p, dk, one, place.first, to + p.C, 3 * p.C);
-  write_tile<Tiles>(p, dv, one, place.first, to + 2 * p.C, 3 * p.C);
+  write_tile<Tiles>(p, dk, one, place.first, to + place.in_k, p.W);
+  write_tile<Tiles>(p, dv, one, place.first, to + place.in_v, p.W);
 }
 
 // -- launches -----------------------------------------------------------------------
@@ -381,27 +380,32 @@ __global__ void __launch_bounds__(kThreads)
 template <class Tiles, class... Parameters, class... Arguments>
 void launch(const Backend::State& state,
             void (*kernel)(Problem, Parameters...),
+            std::int64_t heads,
             int shared_floats,
             const Problem& p,
             Arguments... arguments) {
   const int bytes = shared_floats * static_cast<int>(sizeof(float));
-  launch_attention(state, kernel, Tiles::kRows, kThreads, bytes, p, arguments...);
+  launch_attention(state, kernel, heads, Tiles::kRows, kThreads, bytes, p, arguments...);
 }
 
 }  // namespace
 
-void causal_attention_forward(
-    Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum) {
+void attention_forward(Stream& stream,
+                       const AttentionForm& form,
+                       const Tensor& qkv,
+                       const Tensor& y,
+                       const Tensor& log_sum) {
   if (stream.precision() == Precision::bf16) {
-    attention_forward_bf16(stream, heads, qkv, y, log_sum);
+    attention_forward_bf16(stream, form, qkv, y, log_sum);
     return;
   }
   const Backend::State& state = activate(stream);
-  const auto p = attention_problem<float>(heads, qkv);
+  const auto p = attention_problem<float>(form, qkv);
   with_width(p.D, [&]<int width>() {
     using Tiles = Tiling<4, width>;  // at most 83 KiB
     launch<Tiles>(state,
                   forward_kernel<Tiles>,
+                  p.heads,
                   2 * Tiles::kTile + Tiles::kScores,
                   p,
                   y.data<float>(),
@@ -409,14 +413,14 @@ void causal_attention_forward(
   });
 }
 
-void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
+void attention_backward(Stream& stream, const AttentionGradient& a) {
   if (stream.precision() == Precision::bf16) {
     attention_backward_bf16(stream, a);
     return;
   }
   const Tensor delta = stream.allocate(a.log_sum.shape());
   const Backend::State& state = activate(stream);
-  auto p = attention_problem<float>(a.heads, a.qkv);
+  auto p = attention_problem<float>(a.form, a.qkv);
   p.log_sum = a.log_sum.data<float>();
   p.dy = a.dy.data<float>();
   p.delta = delta.data<float>();
@@ -431,11 +435,13 @@ void causal_attention_backward(Stream& stream, const AttentionGradient& a) {
     using Tiles = Tiling<(width <= 32 ? 4 : 2), width>;
     launch<Tiles>(state,
                   query_gradient_kernel<Tiles>,
+                  p.heads,
                   4 * Tiles::kTile + Tiles::kScores,
                   p,
                   a.dqkv.data<float>());
     launch<Tiles>(state,
                   key_gradient_kernel<Tiles>,
+                  p.heads / p.group,
                   4 * Tiles::kTile + 2 * Tiles::kScores,
                   p,
                   a.dqkv.data<float>());

@@ -72,16 +72,15 @@ __global__ void __launch_bounds__(kThreads)
   auto* q = reinterpret_cast<BFloat16*>(shared);
   BFloat16* others = q + Tiles::kRows * Tiles::kStride;  // keys and values, twice
   const Place place = place_of_block(p, Tiles::kRows, true);
-  const BFloat16* head = p.qkv + place.in_qkv;
   const auto first = static_cast<int>(place.first);
   const Lane<width> me;
   const auto load = [&](int key, int buffer) {
     BFloat16* k = others + 2 * buffer * kTile;
-    copy_tile<width, kKeys>(p, head + p.C, 3 * p.C, key, k);
-    copy_tile<width, kKeys>(p, head + 2 * p.C, 3 * p.C, key, k + kTile);
+    copy_tile<width, kKeys>(p, p.qkv + place.in_k, p.W, key, k);
+    copy_tile<width, kKeys>(p, p.qkv + place.in_v, p.W, key, k + kTile);
   };
 
-  copy_tile<width, Tiles::kRows>(p, head, 3 * p.C, first, q);
+  copy_tile<width, Tiles::kRows>(p, p.qkv + place.in_q, p.W, first, q);
   load(0, 0);
   wait_for_copies();
   __syncthreads();
@@ -93,8 +92,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int band = 0; band < Tiles::kBands; ++band) {
     largest[band][0] = largest[band][1] = kNone;
   }
-  const int last = last_row(p, me, first);
-  const auto end = static_cast<int>(std::min<std::int64_t>(place.first + Tiles::kRows, p.T));
+  const int last = last_key(p, me, first);
+  const auto end = static_cast<int>(p.keys_of(place.first + Tiles::kRows));
   for_each_tile(0, end, kKeys, load, [&](int key, int buffer) {
     if (key > last) {
       return;
@@ -102,9 +101,9 @@ __global__ void __launch_bounds__(kThreads)
     const BFloat16* k = others + 2 * buffer * kTile;
     Sums<width, kKeys / 8> scores;
     multiply_rows(me, queries, k, scores);
-    if (key + kKeys - 1 > first + me.warp_row) {  // Not every row sees every key.
+    if (!p.sees(first + me.warp_row, key + kKeys - 1)) {  // Not every row sees every key.
       for_each(scores, [&](float& score, int band, int n, int e) {
-        const bool seen = key + n * kColumns + me.column(e) <= first + me.row(band, e);
+        const bool seen = p.sees(first + me.row(band, e), key + n * kColumns + me.column(e));
         score = seen ? score : kNone;
       });
     }
@@ -178,16 +177,15 @@ __global__ void __launch_bounds__(kThreads)
   BFloat16* dy = q + Tiles::kRows * Tiles::kStride;
   BFloat16* others = dy + Tiles::kRows * Tiles::kStride;  // keys and values, twice
   const Place place = place_of_block(p, Tiles::kRows, true);
-  const BFloat16* head = p.qkv + place.in_qkv;
   const auto first = static_cast<int>(place.first);
   const Lane<width> me;
   const auto load = [&](int key, int buffer) {
     BFloat16* k = others + 2 * buffer * kTile;
-    copy_tile<width, kKeys>(p, head + p.C, 3 * p.C, key, k);
-    copy_tile<width, kKeys>(p, head + 2 * p.C, 3 * p.C, key, k + kTile);
+    copy_tile<width, kKeys>(p, p.qkv + place.in_k, p.W, key, k);
+    copy_tile<width, kKeys>(p, p.qkv + place.in_v, p.W, key, k + kTile);
   };
 
-  copy_tile<width, Tiles::kRows>(p, head, 3 * p.C, first, q);
+  copy_tile<width, Tiles::kRows>(p, p.qkv + place.in_q, p.W, first, q);
   copy_tile<width, Tiles::kRows>(p, p.dy + place.in_y, p.C, first, dy);
   load(0, 0);
   wait_for_copies();
@@ -211,8 +209,8 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   Sums<width, width / 8> out = {};
-  const int last = last_row(p, me, first);
-  const auto end = static_cast<int>(std::min<std::int64_t>(place.first + Tiles::kRows, p.T));
+  const int last = last_key(p, me, first);
+  const auto end = static_cast<int>(p.keys_of(place.first + Tiles::kRows));
   for_each_tile(0, end, kKeys, load, [&](int tile, int buffer) {
 #pragma unroll 1
     for (int part = 0; part < kKeys; part += Tiles::kAtOnce) {
@@ -229,9 +227,10 @@ __global__ void __launch_bounds__(kThreads)
         const float power = fmaf(score, p.scale * kLog2E, powers[band][e / 2]);
         score = exp2_quickly(power) * (dp[band][n][e] - delta[band][e / 2]);
       });
-      if (key + Tiles::kAtOnce - 1 > first + me.warp_row) {  // Not every row sees every key.
+      if (!p.sees(first + me.warp_row,
+                  key + Tiles::kAtOnce - 1)) {  // Not every row sees every key.
         for_each(scores, [&](float& score, int band, int n, int e) {
-          const bool seen = key + n * kColumns + me.column(e) <= first + me.row(band, e);
+          const bool seen = p.sees(first + me.row(band, e), key + n * kColumns + me.column(e));
           score = seen ? score : 0.0f;
         });
       }
@@ -239,7 +238,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   });
   for_each(out, [&](float& value, int, int, int) { value *= p.scale; });
-  write_rows(p, me, out, first, dqkv + place.in_qkv + place.first * 3 * p.C, 3 * p.C);
+  write_rows(p, me, out, first, dqkv + place.in_q + place.first * p.W, p.W);
 }
 
 /// The gradients by k and v, for one tile of keys. A warp's scores are (keys, queries) here. A query behind the last is
@@ -257,36 +256,37 @@ __global__ void __launch_bounds__(kThreads)
   auto* of_queries =
       reinterpret_cast<float*>(others + 4 * kTile);  // their log_sum and delta, twice
   const Place place = place_of_block(p, Tiles::kRows, false);
-  const BFloat16* head = p.qkv + place.in_qkv;
+  Place of = place;  // the head whose queries are read
   const auto first = static_cast<int>(place.first);
   const Lane<width> me;
   const auto load = [&](int query, int buffer) {
     BFloat16* q = others + 2 * buffer * kTile;
-    copy_tile<width, kQueries>(p, head, 3 * p.C, query, q);
-    copy_tile<width, kQueries>(p, p.dy + place.in_y, p.C, query, q + kTile);
+    copy_tile<width, kQueries>(p, p.qkv + of.in_q, p.W, query, q);
+    copy_tile<width, kQueries>(p, p.dy + of.in_y, p.C, query, q + kTile);
     static_assert(2 * kQueries <= kThreads);
     if (const int i = static_cast<int>(threadIdx.x); i < 2 * kQueries) {
-      const float* from = (i < kQueries ? p.log_sum : p.delta) + place.head * p.T;
-      const int of = query + i % kQueries;
-      const bool inside = of < p.T;
-      copy_async<4>(of_queries + 2 * buffer * kQueries + i, inside ? from + of : from, inside);
+      const float* from = (i < kQueries ? p.log_sum : p.delta) + of.head * p.T;
+      const int row = query + i % kQueries;
+      const bool inside = row < p.T;
+      copy_async<4>(of_queries + 2 * buffer * kQueries + i, inside ? from + row : from, inside);
     }
   };
 
-  copy_tile<width, Tiles::kRows>(p, head + p.C, 3 * p.C, first, k);
-  copy_tile<width, Tiles::kRows>(p, head + 2 * p.C, 3 * p.C, first, v);
-  load(first, 0);
+  copy_tile<width, Tiles::kRows>(p, p.qkv + place.in_k, p.W, first, k);
+  copy_tile<width, Tiles::kRows>(p, p.qkv + place.in_v, p.W, first, v);
+  const int begin = p.causal ? first : 0;
+  load(begin, 0);
   const InTile<width> keys(me, k);
   const InTile<width> values(me, v);
   Sums<width, width / 8> dk = {};
   Sums<width, width / 8> dv = {};
   const int last = last_row(p, me, first);
   const auto T = static_cast<int>(p.T);
-  for_each_tile(first, T, kQueries, load, [&](int tile, int buffer) {
+  const auto compute = [&](int tile, int buffer) {
 #pragma unroll 1
     for (int part = 0; part < kQueries; part += Tiles::kAtOnce) {
       const int query = tile + part;
-      if (query >= T || last < 0 || query + Tiles::kAtOnce - 1 < first + me.warp_row) {
+      if (query >= T || last < 0 || !p.sees(query + Tiles::kAtOnce - 1, first + me.warp_row)) {
         continue;
       }
       const BFloat16* q = others + 2 * buffer * kTile + part * Tiles::kStride;
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(kThreads)
           }
         }
       }
-      if (query < last) {  // Not every query sees every key.
+      if (p.causal && query < last) {  // Not every query sees every key.
         for_each(probabilities, [&](float& probability, int band, int n, int e) {
           const bool seen = first + me.row(band, e) <= query + n * kColumns + me.column(e);
           probability = seen ? probability : 0.0f;
@@ -321,11 +321,20 @@ __global__ void __launch_bounds__(kThreads)
       add_product(me, probabilities, q + kTile, dv);
       add_product(me, gradients, q, dk);
     }
-  });
+  };
+#pragma unroll 1
+  for (std::int64_t i = 0; i < p.group; ++i) {
+    if (i > 0) {
+      of = place.of_group(p, i);
+      __syncthreads();  // The last head's queries have been read.
+      load(begin, 0);
+    }
+    for_each_tile(begin, T, kQueries, load, compute);
+  }
   for_each(dk, [&](float& value, int, int, int) { value *= p.scale; });
-  Out* to = dqkv + place.in_qkv + place.first * 3 * p.C;
-  write_rows(p, me, dk, first, to + p.C, 3 * p.C);
-  write_rows(p, me, dv, first, to + 2 * p.C, 3 * p.C);
+  Out* to = dqkv + place.first * p.W;
+  write_rows(p, me, dk, first, to + place.in_k, p.W);
+  write_rows(p, me, dv, first, to + place.in_v, p.W);
 }
 
 // -- launches -----------------------------------------------------------------------
@@ -335,9 +344,9 @@ bool in_sixteens(const T* x) {
   return reinterpret_cast<std::uintptr_t>(x) % 16 == 0;
 }
 
-Problem problem_of(std::int64_t heads, const Tensor& qkv) {
-  const auto p = attention_problem<BFloat16>(heads, qkv);
-  return {p, p.C % 8 == 0 && p.D % 8 == 0 && in_sixteens(p.qkv)};
+Problem problem_of(const AttentionForm& form, const Tensor& qkv) {
+  const auto p = attention_problem<BFloat16>(form, qkv);
+  return {p, p.D % 8 == 0 && in_sixteens(p.qkv)};
 }
 
 /// f(x's data), float or BFloat16.
@@ -352,11 +361,14 @@ void with_data(const Tensor& x, F f) {
 
 }  // namespace
 
-void attention_forward_bf16(
-    Stream& stream, std::int64_t heads, const Tensor& qkv, const Tensor& y, const Tensor& log_sum) {
+void attention_forward_bf16(Stream& stream,
+                            const AttentionForm& form,
+                            const Tensor& qkv,
+                            const Tensor& y,
+                            const Tensor& log_sum) {
   const Tensor read = operand(stream, qkv);
   const Backend::State& state = activate(stream);
-  Problem p = problem_of(heads, read);
+  Problem p = problem_of(form, read);
   with_data(y, [&]<class Out>(Out* to) {
     p.in_eights = p.in_eights && in_sixteens(to);
     with_width(p.D, [&]<int width>() {
@@ -364,6 +376,7 @@ void attention_forward_bf16(
       constexpr int kBytes = Tiles::bytes(Tiles::kRows + 4 * Tiles::kForward);  // at most 85 KiB
       launch_attention(state,
                        forward_kernel<width, Out>,
+                       p.heads,
                        Tiles::kRows,
                        kThreads,
                        kBytes,
@@ -379,7 +392,7 @@ void attention_backward_bf16(Stream& stream, const AttentionGradient& a) {
   const Tensor dy = operand(stream, a.dy);
   const Tensor delta = stream.allocate(a.log_sum.shape());
   const Backend::State& state = activate(stream);
-  Problem p = problem_of(a.heads, qkv);
+  Problem p = problem_of(a.form, qkv);
   p.dy = dy.data<BFloat16>();
   p.log_sum = a.log_sum.data<float>();
   p.delta = delta.data<float>();
@@ -398,6 +411,7 @@ void attention_backward_bf16(Stream& stream, const AttentionGradient& a) {
       constexpr int kOfQueries = 4 * Tiles::kBackward * static_cast<int>(sizeof(float));
       launch_attention(state,
                        query_gradient_kernel<width, Out>,
+                       p.heads,
                        Tiles::kRows,
                        kThreads,
                        kTiles,
@@ -407,6 +421,7 @@ void attention_backward_bf16(Stream& stream, const AttentionGradient& a) {
                        to);
       launch_attention(state,
                        key_gradient_kernel<width, Out>,
+                       p.heads / p.group,
                        Tiles::kRows,
                        kThreads,
                        kTiles + kOfQueries,

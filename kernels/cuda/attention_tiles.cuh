@@ -42,7 +42,7 @@ template <int width>
 using OfRows = float[Tiling<width>::kBands][2];
 
 struct Problem : AttentionProblem<BFloat16> {
-  /// C and D are multiples of 8, and all that is copied or written begins at multiples of 16 bytes.
+  /// D is a multiple of 8, and all that is copied or written begins at multiples of 16 bytes.
   bool in_eights;
 };
 
@@ -285,6 +285,13 @@ template <int width>
 __device__ int last_row(const Problem& p, const Lane<width>& me, int first) {
   const int own = first + me.warp_row;
   return own < p.T ? own + 16 * Tiling<width>::kBands - 1 : -1;
+}
+
+/// The last key that one of the warp's rows sees; -1 as above.
+template <int width>
+__device__ int last_key(const Problem& p, const Lane<width>& me, int first) {
+  const int last = last_row(p, me, first);
+  return p.causal || last < 0 ? last : static_cast<int>(p.T) - 1;
 }
 
 }  // namespace troupe::cuda::attention_tiles

@@ -70,19 +70,20 @@ void add(const Backend::State& state,
   }
 }
 
-/// i counts the elements that are copied.
+/// Of element i of (R, columns).
+template <class X, class Y>
 struct CopyColumns {
-  const float* x;
-  std::int64_t x_pitch;
-  float* y;
-  std::int64_t y_pitch;
+  const X* x;
+  Y* y;
   std::int64_t columns;
+  std::int64_t x_row;
+  std::int64_t y_row;
 
-  template <int width>
+  template <int one>
   __device__ void at(std::int64_t i) const {
-    const std::int64_t row = i / columns;
-    const std::int64_t column = i - row * columns;
-    store<width>(y, row * y_pitch + column, load<width>(x, row * x_pitch + column));
+    const std::int64_t r = i / columns;
+    const std::int64_t c = i % columns;
+    y[r * y_row + c] = from_float<Y>(to_float(x[r * x_row + c]));
   }
 };
 
@@ -117,18 +118,21 @@ void add(
   });
 }
 
-void copy_columns(Stream& stream, const ColumnsCopy& copy) {
+void copy_columns(Stream& stream,
+                  const Tensor& x,
+                  std::int64_t from,
+                  const Tensor& y,
+                  std::int64_t to,
+                  std::int64_t columns) {
   const Backend::State& state = activate(stream);
-  const std::int64_t x_pitch = copy.x.shape()[1];
-  const std::int64_t y_pitch = copy.y.shape()[1];
-  const float* const from = copy.x.data<float>() + copy.x_first;
-  float* const to = copy.y.data<float>() + copy.y_first;
-  const bool packed = packable(from, to) && x_pitch % kPackWidth == 0 &&
-                      y_pitch % kPackWidth == 0 && copy.width % kPackWidth == 0;
-  for_each_index(state,
-                 copy.x.shape()[0] * copy.width,
-                 packed,
-                 CopyColumns{from, x_pitch, to, y_pitch, copy.width});
+  const std::int64_t a = x.shape().back();
+  const std::int64_t b = y.shape().back();
+  with_type_of(x, [&]<class X>() {
+    with_type_of(y, [&]<class Y>() {
+      const CopyColumns<X, Y> pass{x.data<X>() + from, y.data<Y>() + to, columns, a, b};
+      for_each_index(state, x.elements() / a * columns, false, pass);
+    });
+  });
 }
 
 cudaError_t kernels_load() {

@@ -176,7 +176,9 @@ struct ParameterGradients {
 
   __device__ void operator()(std::int64_t c) const {
     const Pair total = sums.total(c);
-    dbeta[c] = static_cast<float>(total.first);
+    if (dbeta) {
+      dbeta[c] = static_cast<float>(total.first);
+    }
     dgamma[c] = static_cast<float>(total.second);
   }
 };
@@ -497,7 +499,7 @@ struct GroupForward {
   const float* beta;
   float epsilon;
   Y* y;
-  float* mean;
+  float* mean;  // null, as beta is: RMS
   float* inverse_deviation;
 
   template <int team>
@@ -509,16 +511,19 @@ struct GroupForward {
     }
     sum = team_sum<team>(sum);
     const NormalizationStatistics statistics(
-        sum.first, sum.second, static_cast<double>(shape.elements()), epsilon);
+        mean ? sum.first : 0.0, sum.second, static_cast<double>(shape.elements()), epsilon);
     if (thread == 0) {
-      mean[group] = statistics.mean;
+      if (mean) {
+        mean[group] = statistics.mean;
+      }
       inverse_deviation[group] = statistics.inverse_deviation;
     }
     for (Cursor e(shape, group, thread); e.inside(shape); e.advance(shape, team)) {
       const std::int64_t i = e.index(shape);
       const std::int64_t c = e.channel(shape, group);
-      y[i] = from_float<Y>(
-          (to_float(x[i]) - statistics.mean) * (gamma[c] * statistics.inverse_deviation) + beta[c]);
+      y[i] = from_float<Y>((to_float(x[i]) - statistics.mean) *
+                               (gamma[c] * statistics.inverse_deviation) +
+                           (beta ? beta[c] : 0.0f));
     }
   }
 };
@@ -535,7 +540,7 @@ struct GroupInputGradient {
 
   template <int team>
   __device__ void run(std::int64_t group, int thread) const {
-    const float center = mean[group];
+    const float center = mean ? mean[group] : 0.0f;
     const float inverse = inverse_deviation[group];
     Pair sum{0, 0};
     for (Cursor e(shape, group, thread); e.inside(shape); e.advance(shape, team)) {
@@ -546,7 +551,7 @@ struct GroupInputGradient {
     }
     sum = team_sum<team>(sum);
     const NormalizationGradient of_group(
-        1.0f, inverse, sum.first, sum.second, static_cast<double>(shape.elements()));
+        1.0f, inverse, mean ? sum.first : 0.0, sum.second, static_cast<double>(shape.elements()));
     for (Cursor e(shape, group, thread); e.inside(shape); e.advance(shape, team)) {
       const std::int64_t i = e.index(shape);
       const float factor = gamma[e.channel(shape, group)] * inverse;
@@ -608,12 +613,17 @@ struct GroupParameterTerms {
     for (int k = 0; k < width; ++k) {
       const std::int64_t group = shape.group_of(r, c + k);
       const double gradient = to_float(gradients.lane[k]);
-      const double centred = to_float(inputs.lane[k]) - mean[group];
+      const double centred = to_float(inputs.lane[k]) - (mean ? mean[group] : 0.0f);
       sum[k] = sum[k] +
                Pair{gradient, gradient * centred * static_cast<double>(inverse_deviation[group])};
     }
   }
 };
+
+/// Null where it is empty.
+float* data_of(const Tensor& x) {
+  return x ? x.data<float>() : nullptr;
+}
 
 void groups_forward(Stream& stream, const Groups& shape, const NormalizationForward& a) {
   const Backend::State& state = activate(stream);
@@ -623,10 +633,10 @@ void groups_forward(Stream& stream, const Groups& shape, const NormalizationForw
                      GroupForward<T, Y>{.shape = shape,
                                         .x = a.x.data<T>(),
                                         .gamma = a.gamma.data<float>(),
-                                        .beta = a.beta.data<float>(),
+                                        .beta = data_of(a.beta),
                                         .epsilon = a.epsilon,
                                         .y = a.y.data<Y>(),
-                                        .mean = a.mean.data<float>(),
+                                        .mean = data_of(a.mean),
                                         .inverse_deviation = a.inverse_deviation.data<float>()});
     });
   });
@@ -643,16 +653,16 @@ void groups_backward(const Backend::State& state,
                   shape.C,
                   GroupParameterTerms<T, D>{.shape = shape,
                                             .x = a.x.data<T>(),
-                                            .mean = a.mean.data<float>(),
+                                            .mean = data_of(a.mean),
                                             .inverse_deviation = a.inverse_deviation.data<float>(),
                                             .dy = a.dy.data<D>()});
   for_each_column(
-      state, shape.C, ParameterGradients{sums, a.dgamma.data<float>(), a.dbeta.data<float>()});
+      state, shape.C, ParameterGradients{sums, a.dgamma.data<float>(), data_of(a.dbeta)});
   for_each_group(state,
                  GroupInputGradient<T, D>{.shape = shape,
                                           .x = a.x.data<T>(),
                                           .gamma = a.gamma.data<float>(),
-                                          .mean = a.mean.data<float>(),
+                                          .mean = data_of(a.mean),
                                           .inverse_deviation = a.inverse_deviation.data<float>(),
                                           .dy = a.dy.data<D>(),
                                           .dx = a.dx.data<T>()});

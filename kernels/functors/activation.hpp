@@ -91,7 +91,45 @@ struct Selu {
   }
 };
 
-using Activations = std::tuple<Identity, Relu, Tanh, Gelu, Selu>;
+// x times the normal distribution function of x: Hendrycks & Gimpel, arXiv:1606.08415, section 2.
+struct GeluErf {
+  static constexpr ActivationKind kind = ActivationKind::gelu_erf;
+  static constexpr std::string_view name = "gelu_erf";
+  static constexpr bool from_output = false;
+  static constexpr float kDensity = 0.3989422804f;  // 1 / sqrt(2 pi)
+
+  TROUPE_HD float forward(float x) const { return x * normal_share_float(x); }
+
+  TROUPE_HD float backward(float x, float dy) const {
+    return dy * (normal_share_float(x) + x * kDensity * exp_float(-0.5f * x * x));
+  }
+};
+
+// x sigmoid(x): Elfwing, Uchibe & Doya 2017, arXiv:1702.03118, equation 5; Swish-1 elsewhere.
+struct Silu {
+  static constexpr ActivationKind kind = ActivationKind::silu;
+  static constexpr std::string_view name = "silu";
+  static constexpr bool from_output = false;
+
+  TROUPE_HD float forward(float x) const { return x * sigmoid_float(x); }
+
+  TROUPE_HD float backward(float x, float dy) const {
+    const float s = sigmoid_float(x);
+    return dy * (s + x * s * (1.0f - s));
+  }
+};
+
+using Activations = std::tuple<Identity, Relu, Tanh, Gelu, Selu, GeluErf, Silu>;
+
+/// The gradients of f(a) b by a and by b.
+template <class Op>
+struct Gate {
+  TROUPE_HD void backward(float a, float b, float dy, float& da, float& db) const {
+    const float f = Op{}.forward(a);
+    da = Op{}.backward(Op::from_output ? f : a, dy * b);
+    db = dy * f;
+  }
+};
 
 /// Calls f(functor) with the functor of `kind`: one branch a tensor, none an element.
 template <class F>

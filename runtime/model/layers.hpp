@@ -59,6 +59,9 @@ std::shared_ptr<const Layer> batch_norm_layer(std::string name,
 /// Normalises each row of `width` (Ba et al. 2016), epsilon 1e-5.
 std::shared_ptr<const Layer> layer_norm_layer(std::string name, Shape input, bool bias = true);
 
+/// Divides each row of `width` by its root mean square (Zhang & Sennrich 2019).
+std::shared_ptr<const Layer> rms_norm_layer(std::string name, Shape input, double epsilon = 1e-5);
+
 /// Normalises groups of channels of a sample (Wu & He 2018), epsilon 1e-5.
 std::shared_ptr<const Layer> group_norm_layer(std::string name, Shape input, std::int64_t groups);
 
@@ -66,6 +69,9 @@ std::shared_ptr<const Layer> group_norm_layer(std::string name, Shape input, std
 std::shared_ptr<const Layer> activation_layer(std::string name,
                                               Shape input,
                                               ActivationKind activation);
+
+/// (..., 2H) -> (..., H): y = f(a) b of a | b, a gated linear unit (Shazeer 2020).
+std::shared_ptr<const Layer> gate_layer(std::string name, Shape input, ActivationKind activation);
 
 /// In training, zeroes each element with probability `rate` and scales the rest (Srivastava et al.
 /// 2014). Keyed by seed, name and sample.
@@ -85,11 +91,50 @@ struct EmbeddingOptions {
 
 std::shared_ptr<const Layer> embedding_layer(std::string name, const EmbeddingOptions& options);
 
-/// (T, 3 width) -> (T, width): causal self-attention of q | k | v (Vaswani et al. 2017).
-std::shared_ptr<const Layer> attention_layer(std::string name,
-                                             std::int64_t length,
-                                             std::int64_t width,
-                                             std::int64_t heads);
+/// (T, C + 2K) -> (T, C): self-attention of q | k | v (Vaswani et al. 2017), of `heads` of C / heads columns.
+struct AttentionOptions {
+  std::int64_t length = 1;  // T
+  std::int64_t width = 1;   // C
+  std::int64_t heads = 1;
+  std::int64_t kv_heads = 0;  // of k and v, which have K = kv_heads C / heads; 0: as many
+  bool causal = true;
+  double rotary =
+      0;  // theta of the positions that q and k are turned by (kernels/rotary.hpp); 0: none
+
+  std::int64_t columns() const {  // C + 2K
+    return width / heads * (heads + 2 * (kv_heads > 0 ? kv_heads : heads));
+  }
+
+  std::vector<std::int64_t> groups() const {  // q | k | v
+    const std::int64_t k = (columns() - width) / 2;
+    return {width, k, k};
+  }
+};
+
+std::shared_ptr<const Layer> attention_layer(std::string name, const AttentionOptions& options);
+
+/// Each position of (T, C) goes through `chosen` of several small networks (x W1^T, activation, W2^T), its experts, and the
+/// results are added, weighted by the router's softmax over the experts: as it is where one is chosen (Fedus et al. 2022,
+/// arXiv:2101.03961), else over the sum of the chosen ones' (Lepikhin et al. 2021, arXiv:2006.16668). CPU only.
+struct MixtureOptions {
+  std::int64_t length = 1;  // T
+  std::int64_t width = 1;   // C
+  std::int64_t experts = 2;
+  std::int64_t chosen = 2;
+  std::int64_t hidden = 1;                           // of an expert
+  ActivationKind activation = ActivationKind::silu;  // with silu an expert is a SwiGLU
+  /// An expert takes so many times its even share of the micro-batch's positions, first choices first; what is beyond that
+  /// adds nothing. 0: all.
+  double capacity = 0;
+  /// Factor of the loss E sum_e (share of first choices) (mean of the softmax), whose gradient is added (Fedus et al. 2022,
+  /// equation 4); the losses that a run tells are without it.
+  double balance = 0;
+  Initial initial = Initial::uniform_fan_in;
+  double deviation = 0;   // Initial::normal
+  double of_outputs = 0;  // the same, of W2
+};
+
+std::shared_ptr<const Layer> mixture_layer(std::string name, const MixtureOptions& options);
 
 /// (T, inputs) -> (T, width): one LSTM layer over the whole sequence, PyTorch's parameters.
 struct LstmOptions {
@@ -107,12 +152,18 @@ struct LstmOptions {
 std::shared_ptr<const Layer> lstm_layer(std::string name, const LstmOptions& options);
 
 /// Opens a skip connection: a second handle of x under `skip`. Join closes it: y = act(x + skip),
-/// act none or relu. Between the two, on_skip(skip, layer) applies a layer to the skip itself.
+/// act none or relu; or concatenate does: y = x | skip along the last dimension. Between the two, on_skip(skip, layer)
+/// applies a layer to the skip itself, and swap exchanges the two.
 std::shared_ptr<const Layer> fork_layer(std::string name, std::string skip);
 std::shared_ptr<const Layer> join_layer(std::string name,
                                         std::string skip,
                                         Shape shape,
                                         ActivationKind activation);
+std::shared_ptr<const Layer> concatenate_layer(std::string name,
+                                               std::string skip,
+                                               std::int64_t columns,  // of x
+                                               std::int64_t of_skip);
+std::shared_ptr<const Layer> swap_layer(std::string name, std::string skip);
 std::shared_ptr<const Layer> on_skip(std::string skip, std::shared_ptr<const Layer> layer);
 
 /// The end of a network whose skip is to make samples as alike as their labels are (Nokland & Eidnes

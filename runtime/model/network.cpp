@@ -113,7 +113,7 @@ Result<Network> build_network(const proto::Model& model, const Dataset& data, st
   if (network.tokens && !scheme.tokens) {
     return Error{
         ErrorKind::usage,
-        concat("model: ", name, " cannot read tokens; for text choose gpt, lstm or layers")};
+        concat("model: ", name, " cannot read tokens; for text choose gpt, llama, lstm or layers")};
   }
   if (model.label_smoothing() > 0 && network.loss != Loss::cross_entropy) {
     return usage_error("model.label_smoothing: the data has no classes");

@@ -74,6 +74,9 @@ std::vector<NetworkScheme> built_in() {
           "gpt",
           [](Network& n, const Context& c) { return add_gpt(n, c.model.gpt(), c.outputs); })),
       of_tokens(scheme(
+          "llama",
+          [](Network& n, const Context& c) { return add_llama(n, c.model.llama(), c.outputs); })),
+      of_tokens(scheme(
           "layers",
           [](Network& n, const Context& c) { return add_list(n, c.model.layers(), c.outputs); })),
       objective(scheme(

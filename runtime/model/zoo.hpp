@@ -48,6 +48,14 @@ Result<void> check_lstm(const proto::Experiment& experiment);
 /// branches scaled by 1/sqrt(2 layers); names of Hugging Face's, weights (out, in).
 Result<void> add_gpt(Network& network, const proto::Gpt& options, std::int64_t vocabulary);
 
+/// Llama (Touvron et al. 2023, arXiv:2302.13971): pre-norm blocks of RMS norms, rotary positions and SwiGLU, started as
+/// GPT-2's; or with experts, Mixtral (Jiang et al. 2024, arXiv:2401.04088). Names of Hugging Face's, but q, k and v are one
+/// matrix (qkv_proj), and SwiGLU's first two (gate_up_proj).
+Result<void> add_llama(Network& network, const proto::Llama& options, std::int64_t vocabulary);
+
+/// Of SwiGLU where it is not said: 8/3 of the width, rounded up to a multiple of 32.
+std::int64_t swiglu_width(std::int64_t hidden, std::int64_t width);
+
 /// The layers of model.layers, their names the numbers of their places.
 Result<void> add_list(Network& network, const proto::Custom& options, std::int64_t outputs);
 

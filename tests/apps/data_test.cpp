@@ -200,7 +200,8 @@ TEST_CASE("tokens are refused by models that read numbers", "[apps]") {
   const Said said =
       run_program({"config", "validate", "--set", "data.text.path=" + (folder / "text")});
   CHECK(said.code == 2);
-  CHECK(said.err == "troupe: model: mlp cannot read tokens; for text choose gpt, lstm or layers\n");
+  CHECK(said.err ==
+        "troupe: model: mlp cannot read tokens; for text choose gpt, llama, lstm or layers\n");
 }
 
 TEST_CASE(

@@ -29,10 +29,11 @@ Rates measure(Stream& stream, Shape shape, std::int64_t heads, double peak, DTyp
   const Tensor dqkv = of_type(qkv.shape()), dy = of_type(shape);
   const Tensor log_sum = stream.allocate({batch, heads, time});
   const double forward =
-      seconds(stream, [&] { causal_attention_forward(stream, heads, qkv, y, log_sum); });
+      seconds(stream, [&] { attention_forward(stream, {.heads = heads}, qkv, y, log_sum); });
   const double backward = seconds(stream, [&] {
-    causal_attention_backward(
-        stream, {.heads = heads, .qkv = qkv, .y = y, .log_sum = log_sum, .dy = dy, .dqkv = dqkv});
+    attention_backward(
+        stream,
+        {.form = {.heads = heads}, .qkv = qkv, .y = y, .log_sum = log_sum, .dy = dy, .dqkv = dqkv});
   });
   const std::int64_t rows = batch * heads * time, width = columns / heads;
   const Tensor q = operand(stream, varied(stream, {rows, width}));

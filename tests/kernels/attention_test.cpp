@@ -23,7 +23,14 @@ constexpr Heads kSizes[] = {{1, 1, 1, 1},
                             {1, 100, 1, 5},
                             {2, 128, 4, 32},
                             {1, 130, 2, 64},
-                            {1, 37, 1, 130}};
+                            {1, 37, 1, 130},
+                            // Keys that heads share, and keys behind a query.
+                            {2, 70, 6, 8, 2},
+                            {1, 65, 4, 33, 1},
+                            {2, 33, 3, 20, 3, false},
+                            {1, 1, 2, 3, 1, false},
+                            {1, 130, 2, 64, 0, false},
+                            {2, 71, 4, 5, 2, false}};
 
 struct Attention {
   Tensor y;
@@ -37,16 +44,16 @@ Attention run(Stream& stream, const Heads& s, const Tensor& qkv, const Tensor& d
   for (const Tensor& x : {a.y, a.log_sum, a.dqkv}) {
     fill(stream, x, NAN);
   }
-  causal_attention_forward(stream, s.heads, qkv, a.y, a.log_sum);
-  causal_attention_backward(
+  attention_forward(stream, s.form(), qkv, a.y, a.log_sum);
+  attention_backward(
       stream,
-      {.heads = s.heads, .qkv = qkv, .y = a.y, .log_sum = a.log_sum, .dy = dy, .dqkv = a.dqkv});
+      {.form = s.form(), .qkv = qkv, .y = a.y, .log_sum = a.log_sum, .dy = dy, .dqkv = a.dqkv});
   return a;
 }
 
 }  // namespace
 
-TEST_CASE("causal attention agrees with the naive formula in double", "[kernels]") {
+TEST_CASE("attention agrees with the naive formula in double", "[kernels]") {
   Stream stream{Device{}};
   for (const Heads& s : kSizes) {
     INFO("B " << s.batch << " T " << s.length << " heads " << s.heads << " of " << s.head_size);
@@ -54,7 +61,7 @@ TEST_CASE("causal attention agrees with the naive formula in double", "[kernels]
     scale(stream, qkv, 1.5f);
     const Tensor dy = normal_tensor(stream, 2, s.y());
     const Attention got = run(stream, s, qkv, dy);
-    const Attended expected = causal_attention(s, to_host(qkv));
+    const Attended expected = attention(s, to_host(qkv));
     // A score of a few units carries an error of some 1e-6, which its probability has relatively;
     // y is a mean of values of about 1.5.
     check_close("y", to_host(got.y), expected.y, {1e-5, 2e-6});
@@ -64,7 +71,7 @@ TEST_CASE("causal attention agrees with the naive formula in double", "[kernels]
     const double terms = std::sqrt(double(s.length + s.head_size));
     check_close("dqkv",
                 to_host(got.dqkv),
-                causal_attention_gradient(s, to_host(qkv), to_host(dy)),
+                attention_gradient(s, to_host(qkv), to_host(dy)),
                 {4e-6 * terms, 4e-6});
   }
 }
@@ -72,14 +79,14 @@ TEST_CASE("causal attention agrees with the naive formula in double", "[kernels]
 // The formulas of the reference's gradient against its own forward: along a random direction u,
 // gradient . u is the derivative. h^2 and the rounding of double are both far below 1e-6.
 TEST_CASE("the reference's gradient of attention is the derivative", "[kernels]") {
-  const Heads s{2, 9, 2, 5};
+  const Heads s = GENERATE(Heads{2, 9, 2, 5}, Heads{2, 9, 4, 5, 2, false});
   const auto doubles = [](std::uint64_t seed, std::int64_t n) {
     const std::vector<float> values = normal_floats(seed, n);
     return Values(values.begin(), values.end());
   };
   const Values qkv = doubles(1, s.qkv().elements());
   const Values dy = doubles(2, s.y().elements());
-  const Values gradient = causal_attention_gradient(s, qkv, dy);
+  const Values gradient = attention_gradient(s, qkv, dy);
   for (std::uint64_t seed = 3; seed < 6; ++seed) {
     const Values u = doubles(seed, s.qkv().elements());
     const auto loss = [&](double step) {
@@ -87,7 +94,7 @@ TEST_CASE("the reference's gradient of attention is the derivative", "[kernels]"
       for (std::size_t i = 0; i < u.size(); ++i) {
         moved[i] += step * u[i];
       }
-      const Values y = causal_attention(s, moved).y;
+      const Values y = attention(s, moved).y;
       double sum = 0;
       for (std::size_t i = 0; i < y.size(); ++i) {
         sum += y[i] * dy[i];
@@ -130,6 +137,18 @@ TEST_CASE("a sequence's attention does not depend on the others of its batch", "
   CHECK(to_host(both.dqkv.view(one.qkv().elements(), one.qkv())) == to_host(second.dqkv));
 }
 
+TEST_CASE("attention that is not causal looks ahead", "[kernels]") {
+  Stream stream{Device{}};
+  const Heads s{1, 71, 2, 24, 1, false};
+  const Tensor qkv = normal_tensor(stream, 1, s.qkv());
+  const Tensor dy = normal_tensor(stream, 2, s.y());
+  const Attention before = run(stream, s, qkv, dy);
+  const std::int64_t row = s.qkv().back();
+  scale(stream, qkv.view(70 * row, {row}), -3);
+  const Attention after = run(stream, s, qkv, dy);
+  CHECK(to_host(before.y.view(0, {s.width()})) != to_host(after.y.view(0, {s.width()})));
+}
+
 TEST_CASE("attention survives large scores", "[kernels]") {
   Stream stream{Device{}};
   const Heads s{1, 40, 1, 8};
@@ -139,7 +158,7 @@ TEST_CASE("attention survives large scores", "[kernels]") {
   const Attention got = run(stream, s, qkv, dy);
   // Scores of thousands: each carries an absolute error of some 1e-3, and nearly every row has one
   // probability of 1.
-  check_close("y", to_host(got.y), causal_attention(s, to_host(qkv)).y, {0.2, 0});
+  check_close("y", to_host(got.y), attention(s, to_host(qkv)).y, {0.2, 0});
   for (const double value : to_host(got.dqkv)) {
     REQUIRE(std::isfinite(value));
   }
@@ -163,20 +182,28 @@ TEST_CASE("attention refuses what does not fit, by name", "[kernels]") {
   const Tensor qkv = stream.allocate({2, 5, 36});
   const Tensor y = stream.allocate({2, 5, 12});
   const Tensor log_sum = stream.allocate({2, 3, 5});
-  CHECK_THROWS_WITH(causal_attention_forward(stream, 5, qkv, y, log_sum),
-                    says("[causal_attention_forward] 5 heads do not divide C = 12"));
-  CHECK_THROWS_WITH(causal_attention_forward(stream, 4, qkv, y, log_sum),
+  CHECK_THROWS_WITH(attention_forward(stream, {.heads = 5}, qkv, y, log_sum),
+                    says("[attention_forward] qkv is (2, 5, 36), not (B, T, 15 D)"));
+  CHECK_THROWS_WITH(attention_forward(stream, {.heads = 4, .kv_heads = 3}, qkv, y, log_sum),
+                    says("[attention_forward] 3 heads of keys do not divide 4"));
+  CHECK_THROWS_WITH(attention_forward(stream, {.heads = 4}, qkv, y, log_sum),
                     says("log_sum is (2, 3, 5), not (2, 4, 5)"));
-  CHECK_THROWS_WITH(causal_attention_forward(stream, 3, stream.allocate({2, 5, 35}), y, log_sum),
-                    says("qkv is (2, 5, 35), not (B, T, 3C)"));
   CHECK_THROWS_WITH(
-      causal_attention_backward(
-          stream, {.heads = 3, .qkv = qkv, .y = y, .log_sum = log_sum, .dy = y, .dqkv = qkv}),
+      attention_forward(stream, {.heads = 3}, stream.allocate({2, 5, 35}), y, log_sum),
+      says("qkv is (2, 5, 35), not (B, T, 9 D)"));
+  CHECK_THROWS_WITH(
+      attention_backward(
+          stream,
+          {.form = {.heads = 3}, .qkv = qkv, .y = y, .log_sum = log_sum, .dy = y, .dqkv = qkv}),
       says("dqkv is qkv itself"));
-  CHECK_THROWS_WITH(
-      causal_attention_backward(
-          stream, {.heads = 3, .qkv = qkv, .y = y, .log_sum = log_sum, .dy = log_sum, .dqkv = qkv}),
-      says("dy is (2, 3, 5), not (2, 5, 12)"));
+  CHECK_THROWS_WITH(attention_backward(stream,
+                                       {.form = {.heads = 3},
+                                        .qkv = qkv,
+                                        .y = y,
+                                        .log_sum = log_sum,
+                                        .dy = log_sum,
+                                        .dqkv = qkv}),
+                    says("dy is (2, 3, 5), not (2, 5, 12)"));
 }
 
 }  // namespace attention_test

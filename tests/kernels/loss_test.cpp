@@ -57,10 +57,10 @@ TEST_CASE("parts that share the classes add up to softmax_cross_entropy", "[kern
       const std::int64_t first = t * classes / parts;
       const std::int64_t count = (t + 1) * classes / parts - first;
       own.push_back(stream.allocate({rows, count}));
-      copy_columns(stream, {.x = logits, .x_first = first, .y = own.back(), .width = count});
+      copy_columns(stream, logits, first, own.back(), 0, count);
       const Tensor two = stream.allocate({rows, 2});
       softmax_statistics(stream, own.back(), two);
-      copy_columns(stream, {.x = two, .y = statistics, .y_first = 2 * t, .width = 2});
+      copy_columns(stream, two, 0, statistics, 2 * t, 2);
     }
     Values sum{0, 0};
     const Tensor gradient = stream.allocate(logits.shape());
@@ -81,7 +81,7 @@ TEST_CASE("parts that share the classes add up to softmax_cross_entropy", "[kern
                             .smoothing = smoothing});
       sum[0] += to_host(of_part)[0];
       sum[1] += to_host(of_part)[1];
-      copy_columns(stream, {.x = dx, .y = gradient, .y_first = first, .width = x.shape()[1]});
+      copy_columns(stream, dx, 0, gradient, first, x.shape()[1]);
     }
     INFO("parts " << parts);
     check_close("result", sum, to_host(result), {1e-5, 1e-6});

@@ -334,6 +334,40 @@ TEST_CASE("layer normalization agrees with the naive one", "[kernels]") {
   run.check_backward(n, to_host(run.dy));
 }
 
+TEST_CASE("RMS normalization agrees with the naive one", "[kernels]") {
+  Stream stream{Device{}};
+  const auto columns = GENERATE(1, 7, 16, 17, 33, 127, 384, 2051);
+  const auto rows = GENERATE(0, 1, 65, 130);
+  INFO(rows << " x " << columns);
+  const Run run(stream, {rows, columns}, {rows});
+  Normalization n = Normalization::layer(rows, columns, epsilon());
+  n.centred = false;
+  layer_norm_forward(stream,
+                     {.x = run.x,
+                      .gamma = run.gamma,
+                      .beta = {},
+                      .epsilon = kEpsilon,
+                      .y = run.y,
+                      .mean = {},
+                      .inverse_deviation = run.inverse_deviation});
+  fill(stream, run.beta, 0);
+  fill(stream, run.mean, 0);
+  run.check_forward(n);
+  layer_norm_backward(stream,
+                      {.x = run.x,
+                       .gamma = run.gamma,
+                       .mean = {},
+                       .inverse_deviation = run.inverse_deviation,
+                       .dy = run.dy,
+                       .dx = run.dx,
+                       .dgamma = run.dgamma,
+                       .dbeta = {}});
+  const NormalizationGradients expected =
+      normalization_backward(n, to_host(run.x), to_host(run.gamma), to_host(run.dy));
+  check_close("dx", to_host(run.dx), expected.dx, {3e-5, 2e-6});
+  check_close("dgamma", to_host(run.dgamma), expected.dgamma, kSum);
+}
+
 // -- group ------------------------------------------------------------------------------
 
 TEST_CASE("group normalization agrees with the naive one", "[kernels]") {

@@ -8,6 +8,7 @@
 #include "kernels/matmul.hpp"
 #include "kernels/normalization.hpp"
 #include "kernels/random.hpp"
+#include "kernels/rotary.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"
 #include "tests/support/skip.hpp"
@@ -105,8 +106,11 @@ TEST_CASE("sums, activations and dropout take both types", "[gpu]") {
       }
       const Twin y = s.empty(shape, a);
       const Twin dx = s.empty(shape, b);
-      for (const ActivationKind kind :
-           {kRelu, ActivationKind::tanh, ActivationKind::gelu, ActivationKind::selu}) {
+      for (const ActivationKind kind : {kRelu,
+                                        ActivationKind::tanh,
+                                        ActivationKind::gelu,
+                                        ActivationKind::selu,
+                                        ActivationKind::silu}) {
         activation_forward(s.cpu, kind, x.cpu, y.cpu);
         activation_forward(s.gpu, kind, x.gpu, y.gpu);
         check_rounded("y", y);
@@ -114,6 +118,23 @@ TEST_CASE("sums, activations and dropout take both types", "[gpu]") {
         activation_backward(s.gpu, kind, x.gpu, dy.gpu, dx.gpu);
         check_rounded("dx", dx, {2e-6, 2e-6});
       }
+      const Twin wide = s.normal(3, {7, 74}, a);
+      const Twin of_wide = s.empty(wide.cpu.shape(), a);
+      gate_forward(s.cpu, ActivationKind::silu, wide.cpu, y.cpu);
+      gate_forward(s.gpu, ActivationKind::silu, wide.gpu, y.gpu);
+      check_rounded("gate", y);
+      gate_backward(s.cpu, ActivationKind::silu, wide.cpu, dy.cpu, of_wide.cpu);
+      gate_backward(s.gpu, ActivationKind::silu, wide.gpu, dy.gpu, of_wide.gpu);
+      check_rounded("of the gate", of_wide, {3e-6, 2e-6});
+      copy_columns(s.cpu, wide.cpu, 5, dx.cpu, 2, 30);
+      copy_columns(s.gpu, wide.gpu, 5, dx.gpu, 2, 30);
+      check_rounded("columns", dx, {2e-6, 2e-6});
+      const auto three = [](const Tensor& t) {
+        return t.reshape({1, 7, 74});
+      };
+      rotary(s.cpu, {.heads = 2, .head_size = 24}, three(wide.cpu), three(of_wide.cpu));
+      rotary(s.gpu, {.heads = 2, .head_size = 24}, three(wide.gpu), three(of_wide.gpu));
+      check_rounded("rotary", of_wide, {1e-6, 2e-7});
       const RandomStream random(7, Purpose::dropout);
       dropout(s.cpu, random, 5, 0.25f, x.cpu, y.cpu);
       dropout(s.gpu, random, 5, 0.25f, x.gpu, y.gpu);

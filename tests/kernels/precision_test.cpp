@@ -358,41 +358,45 @@ TEST_CASE("attention is near that in float32", "[gpu]") {
                          Heads{1, 300, 2, 64},
                          Heads{1, 150, 1, 128},
                          Heads{2, 193, 2, 8},
-                         Heads{1, 260, 1, 24}}) {
+                         Heads{1, 260, 1, 24},
+                         Heads{2, 200, 6, 16, 2},
+                         Heads{1, 150, 4, 128, 1},
+                         Heads{1, 300, 2, 64, 1, false},
+                         Heads{2, 67, 4, 5, 4, false}}) {
     INFO("B " << h.batch << " T " << h.length << " heads " << h.heads << " of " << h.head_size);
     const Twin qkv = s.normal(1, h.qkv());
     const Twin dy = s.normal(2, h.y());
     const Twin y = s.empty(h.y());
     const Twin log_sum = s.empty(h.log_sum());
     const Twin dqkv = s.empty(h.qkv());
-    causal_attention_forward(s.cpu, h.heads, qkv.cpu, y.cpu, log_sum.cpu);
-    causal_attention_forward(s.gpu, h.heads, qkv.gpu, y.gpu, log_sum.gpu);
+    attention_forward(s.cpu, h.form(), qkv.cpu, y.cpu, log_sum.cpu);
+    attention_forward(s.gpu, h.form(), qkv.gpu, y.gpu, log_sum.gpu);
     // The kernels' arithmetic, done on a CPU, errs by 0.01 in y and log_sum and 0.016 in dqkv on these shapes.
     check_near("y", y, {2e-2, 2e-2});
     check_near("log_sum", log_sum, {2e-2, 2e-2});
-    causal_attention_backward(s.cpu,
-                              {.heads = h.heads,
-                               .qkv = qkv.cpu,
-                               .y = y.cpu,
-                               .log_sum = log_sum.cpu,
-                               .dy = dy.cpu,
-                               .dqkv = dqkv.cpu});
-    causal_attention_backward(s.gpu,
-                              {.heads = h.heads,
-                               .qkv = qkv.gpu,
-                               .y = y.gpu,
-                               .log_sum = log_sum.gpu,
-                               .dy = dy.gpu,
-                               .dqkv = dqkv.gpu});
+    attention_backward(s.cpu,
+                       {.form = h.form(),
+                        .qkv = qkv.cpu,
+                        .y = y.cpu,
+                        .log_sum = log_sum.cpu,
+                        .dy = dy.cpu,
+                        .dqkv = dqkv.cpu});
+    attention_backward(s.gpu,
+                       {.form = h.form(),
+                        .qkv = qkv.gpu,
+                        .y = y.gpu,
+                        .log_sum = log_sum.gpu,
+                        .dy = dy.gpu,
+                        .dqkv = dqkv.gpu});
     check_near("dqkv", dqkv, {4e-2, 2e-2});
     const Values once = to_host(dqkv.gpu);
-    causal_attention_backward(s.gpu,
-                              {.heads = h.heads,
-                               .qkv = qkv.gpu,
-                               .y = y.gpu,
-                               .log_sum = log_sum.gpu,
-                               .dy = dy.gpu,
-                               .dqkv = dqkv.gpu});
+    attention_backward(s.gpu,
+                       {.form = h.form(),
+                        .qkv = qkv.gpu,
+                        .y = y.gpu,
+                        .log_sum = log_sum.gpu,
+                        .dy = dy.gpu,
+                        .dqkv = dqkv.gpu});
     CHECK(to_host(dqkv.gpu) == once);
   }
 }
@@ -405,14 +409,17 @@ TEST_CASE("attention reads and writes bfloat16 as it rounds float32", "[gpu]") {
   const auto rounded = [&](const Tensor& x) {
     return operand(stream, x);
   };
-  for (const Heads& h : {Heads{2, 70, 2, 16}, Heads{1, 140, 3, 64}, Heads{1, 20, 2, 5}}) {
+  for (const Heads& h : {Heads{2, 70, 2, 16},
+                         Heads{1, 140, 3, 64},
+                         Heads{1, 20, 2, 5},
+                         Heads{1, 150, 4, 16, 2, false}}) {
     INFO("B " << h.batch << " T " << h.length << " heads " << h.heads << " of " << h.head_size);
     const Tensor qkv = normal_tensor(stream, 1, h.qkv());
     const Tensor dy = normal_tensor(stream, 2, h.y());
     const Tensor y = stream.allocate(h.y());
     const Tensor log_sum = stream.allocate(h.log_sum());
     const Tensor dqkv = stream.allocate(h.qkv());
-    causal_attention_forward(stream, h.heads, qkv, y, log_sum);
+    attention_forward(stream, h.form(), qkv, y, log_sum);
     // One more element before: rows that do not begin at multiples of 16 bytes.
     const auto narrow = [&](std::int64_t offset, const Shape& shape) {
       return stream.allocate({shape.elements() + offset}, DType::bfloat16).view(offset, shape);
@@ -422,7 +429,7 @@ TEST_CASE("attention reads and writes bfloat16 as it rounds float32", "[gpu]") {
       const Tensor own_y = narrow(offset, h.y());
       const Tensor own_log_sum = stream.allocate(h.log_sum());
       convert(stream, qkv, own_qkv);
-      causal_attention_forward(stream, h.heads, own_qkv, own_y, own_log_sum);
+      attention_forward(stream, h.form(), own_qkv, own_y, own_log_sum);
       CHECK(to_host(own_log_sum) == to_host(log_sum));
       CHECK(to_host(own_y) == to_host(rounded(y)));
       // The backward reads y as it is: the same y for both.
@@ -430,9 +437,9 @@ TEST_CASE("attention reads and writes bfloat16 as it rounds float32", "[gpu]") {
       convert(stream, own_y, same_y);
       const auto backward =
           [&](const Tensor& x, const Tensor& from_y, const Tensor& d, const Tensor& to) {
-            causal_attention_backward(
+            attention_backward(
                 stream,
-                {.heads = h.heads, .qkv = x, .y = from_y, .log_sum = log_sum, .dy = d, .dqkv = to});
+                {.form = h.form(), .qkv = x, .y = from_y, .log_sum = log_sum, .dy = d, .dqkv = to});
           };
       const Tensor own_dy = narrow(offset, h.y());
       const Tensor own_dqkv = narrow(offset, h.qkv());
@@ -444,9 +451,9 @@ TEST_CASE("attention reads and writes bfloat16 as it rounds float32", "[gpu]") {
   }
   const Tensor narrow = stream.allocate({1, 2, 12}, DType::bfloat16);
   Stream exact(kGpu);
-  CHECK_THROWS_WITH(causal_attention_forward(
-                        exact, 1, narrow, exact.allocate({1, 2, 4}), exact.allocate({1, 1, 2})),
-                    says("qkv is bfloat16, not float32"));
+  CHECK_THROWS_WITH(
+      attention_forward(exact, {}, narrow, exact.allocate({1, 2, 4}), exact.allocate({1, 1, 2})),
+      says("qkv is bfloat16, not float32"));
 }
 
 }  // namespace precision_test

@@ -454,11 +454,11 @@ TEST_CASE("--set names what is wrong, what is near and what is legal", "[message
   CHECK(set_error("batchSize=4") ==
         "batchSize: an experiment has no key \"batchSize\", did you mean \"data.batch_size\"?" +
             kTopLevel);
-  CHECK(
-      set_error("model.hidden=[4]") ==
-      "model.hidden: model has no key \"hidden\", did you mean \"model.mlp.hidden\" or "
-      "\"model.snn.hidden\"? (legal: linear, mlp, lenet5, snn, quadratic, vgg, resnet, lstm, gpt, "
-      "layers, logistic, custom, label_smoothing)");
+  CHECK(set_error("model.hidden=[4]") ==
+        "model.hidden: model has no key \"hidden\", did you mean \"model.mlp.hidden\", "
+        "\"model.snn.hidden\" or \"model.llama.hidden\"? (legal: linear, mlp, lenet5, snn, "
+        "quadratic, vgg, "
+        "resnet, lstm, gpt, layers, logistic, custom, llama, label_smoothing)");
   CHECK(set_error("optimizer.rate=1").find("did you mean \"learning_rate\"?") != std::string::npos);
   CHECK(set_error("qqq=4") == "qqq: an experiment has no key \"qqq\"" + kTopLevel);
   CHECK(set_error("pipeline.=4") == "pipeline.: pipeline has no key \"\"" + kPipeline);

@@ -28,6 +28,8 @@ CASES = [
     ("mlp relu", "mlp { hidden: [9, 7] }", (5, 3, 2), 6, 4, 0, 0.1, lambda: networks.Mlp(30, [9, 7], 4, "relu")),
     ("mlp tanh", "mlp { hidden: [9, 7] activation: tanh }", (13,), 6, 0, 3, 0.0, lambda: networks.Mlp(13, [9, 7], 3, "tanh")),
     ("mlp gelu", "mlp { hidden: [9] activation: gelu }", (13,), 6, 4, 0, 0.0, lambda: networks.Mlp(13, [9], 4, "gelu")),
+    ("mlp gelu_erf", "mlp { hidden: [9] activation: gelu_erf }", (13,), 6, 4, 0, 0.0, lambda: networks.Mlp(13, [9], 4, "gelu_erf")),
+    ("mlp silu", "mlp { hidden: [9] activation: silu }", (13,), 6, 4, 0, 0.0, lambda: networks.Mlp(13, [9], 4, "silu")),
     ("snn", "snn { hidden: [9, 9, 7] }", (13,), 6, 4, 0, 0.0, lambda: networks.Mlp(13, [9, 9, 7], 4, "selu")),
     ("lenet5", "lenet5 {}", (16, 16, 2), 3, 5, 0, 0.0, lambda: networks.LeNet5(16, 2, 5)),
     ("vgg", "vgg {}", (32, 32, 3), 4, 5, 0, 0.0, lambda: networks.Vgg(outputs=5)),
@@ -45,6 +47,11 @@ CASES = [
     ("custom norms", f"layers {{ {networks.CUSTOM_NORMS} }}", (12, 12, 3), 3, 5, 0, 0.0, lambda: networks.CustomNorms(12, 3, 5)),
     ("custom pools", f"layers {{ {networks.CUSTOM_POOLS} }}", (12, 12, 3), 2, 5, 0, 0.0, lambda: networks.CustomPools(3, 5)),
     ("custom text", f"layers {{ {networks.CUSTOM_TEXT} }}", (5,), 3, 11, 0, 0.0, lambda: networks.CustomText(11, 5)),
+    ("llama", "llama { layers: 2 width: 8 heads: 2 hidden: 10 }", (7,), 3, 11, 0, 0.1, lambda: networks.Llama(11, 8, 2, 2, 2, 10)),
+    ("llama tied, heads on one of keys", "llama { layers: 2 width: 16 heads: 4 kv_heads: 1 theta: 500 tied: true }", (7,), 3, 11, 0, 0.0, lambda: networks.Llama(11, 16, 2, 4, 1, 64, 500, True)),
+    ("llama of experts", "llama { layers: 2 width: 8 heads: 2 hidden: 6 experts: 3 chosen: 2 capacity: 0.75 balance: 0.2 }", (7,), 3, 11, 0, 0.0,
+     lambda: networks.Llama(11, 8, 2, 2, 2, 0, experts=lambda: networks.Mixture(8, 6, 3, 2, 0.2, 0.75))),
+    ("custom text of today", f"layers {{ {networks.CUSTOM_MODERN} }}", (7,), 3, 11, 0, 0.0, lambda: networks.CustomModern(11)),
     ("custom text without positions", f"layers {{ {networks.CUSTOM_TOKENS} }}", (5,), 3, 11, 0, 0.0, lambda: networks.CustomTokens(11)),
 ]  # fmt: skip
 
@@ -67,7 +74,7 @@ RULES = [
 EVERY_RULE = "learning_rate: 0.03 weight_decay: 0.01"
 
 X, TARGET, GRADIENT = 1000, 1001, 2000  # keys of what is no weight
-READ_TOKENS = ("lstm", "gpt", "custom text")
+READ_TOKENS = ("lstm", "gpt", "llama", "custom text")
 
 
 # -- the formulas, as in golden_test.cpp ---------------------------------------------------------------
@@ -162,15 +169,16 @@ def error_of(gradients, truth):
         layer = n.rpartition(".")[0]
         zero = squares[n] < 1e-24 * max(squares.values())
         scale = max(s for m, s in squares.items() if m.rpartition(".")[0] == layer) if zero else squares[n]
-        worst = max(worst, float((gradients[n].double() - g).norm()) / scale**0.5)
+        error = float((gradients[n].double() - g).norm())
+        worst = max(worst, error / scale**0.5 if error else 0.0)
     return worst
 
 
 def gradients_of(module, x, target, smoothing):
-    """The loss, and all gradients."""
+    """The loss, and all gradients; that of an expert which nothing goes through is 0."""
     loss = networks.loss_of(module(x), target, smoothing)
     loss.backward()
-    return loss.detach(), {n: p.grad for n, p in module.named_parameters()}
+    return loss.detach(), {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in module.named_parameters()}
 
 
 def write_case(name, model, sample, rows, classes, values, smoothing, make):

@@ -16,6 +16,8 @@ ACTIVATIONS = {
     "tanh": torch.tanh,
     "gelu": lambda x: F.gelu(x, approximate="tanh"),
     "selu": F.selu,
+    "gelu_erf": F.gelu,
+    "silu": F.silu,
 }
 
 
@@ -170,15 +172,29 @@ class Lstm(nn.Module):
         return self.decoder(x)
 
 
-def attend(qkv, heads):
-    """(B, T, 3 width) -> (B, T, width): causal self-attention, by its formula."""
-    batch, length, three = qkv.shape
-    size = three // 3 // heads
-    q, k, v = (t.view(batch, length, heads, size).transpose(1, 2) for t in qkv.chunk(3, 2))
+def turned(x, theta):
+    """Rotary positions of (B, heads, T, size), as Hugging Face's Llama has them."""
+    half = x.shape[3] // 2
+    speed = theta ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.outer(torch.arange(x.shape[2], dtype=torch.float64), speed).repeat(1, 2)
+    swapped = torch.cat((-x[..., half:], x[..., :half]), 3)
+    return x * angle.cos().to(x.dtype) + swapped * angle.sin().to(x.dtype)
+
+
+def attend(qkv, heads, kv_heads=None, causal=True, theta=None):
+    """(B, T, q | k | v) -> (B, T, width): self-attention, by its formula."""
+    kv_heads = kv_heads or heads
+    batch, length, columns = qkv.shape
+    size = columns // (heads + 2 * kv_heads)
+    parts = qkv.view(batch, length, -1, size).transpose(1, 2)
+    q, k, v = parts.split((heads, kv_heads, kv_heads), 1)
+    if theta:
+        q, k = turned(q, theta), turned(k, theta)
+    k, v = (t.repeat_interleave(heads // kv_heads, 1) for t in (k, v))
     scores = q @ k.transpose(2, 3) / math.sqrt(size)
     mask = torch.ones(length, length, dtype=torch.bool).triu(1)
-    weights = scores.masked_fill(mask, -math.inf).softmax(3)
-    return (weights @ v).transpose(1, 2).reshape(batch, length, three // 3)
+    weights = (scores.masked_fill(mask, -math.inf) if causal else scores).softmax(3)
+    return (weights @ v).transpose(1, 2).reshape(batch, length, heads * size)
 
 
 class Attention(nn.Module):
@@ -224,6 +240,150 @@ class Gpt(nn.Module):
             y = block(y)
         y = t.ln_f(y)
         return y @ t.wte.weight.T if self.lm_head is None else self.lm_head(y)
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * self.weight
+
+
+class AddLoss(torch.autograd.Function):
+    """x itself; in the backward, `loss` is added to what is minimised."""
+
+    @staticmethod
+    def forward(_, x, loss):
+        return x.clone()
+
+    @staticmethod
+    def backward(_, dy):
+        return dy, torch.ones((), dtype=dy.dtype)
+
+
+def swiglu(x):
+    gate, up = x.chunk(2, -1)
+    return F.silu(gate) * up
+
+
+class Mixture(nn.Module):
+    """Experts one position at a time, by the formulas."""
+
+    def __init__(self, width, hidden, experts, chosen, balance, capacity=0.0, gelu=False):
+        super().__init__()
+        self.gate = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(nn.Module() for _ in range(experts))
+        for expert in self.experts:
+            first = nn.Linear(width, hidden if gelu else 2 * hidden, bias=False)
+            expert.add_module("w1" if gelu else "w13", first)
+            expert.w2 = nn.Linear(hidden, width, bias=False)
+        self.chosen, self.balance, self.capacity, self.gelu = chosen, balance, capacity, gelu
+
+    def expert(self, number, x):
+        of = self.experts[number]
+        return of.w2(ACTIVATIONS["gelu"](of.w1(x)) if self.gelu else swiglu(of.w13(x)))
+
+    def forward(self, x):
+        rows = x.reshape(-1, x.shape[-1])
+        count = len(self.experts)
+        shares = self.gate(rows).softmax(1)
+        best, choices = shares.topk(self.chosen, 1)
+        gates = best if self.chosen == 1 else best / best.sum(1, keepdim=True)
+        room = math.ceil(self.capacity * len(rows) * self.chosen / count) if self.capacity else len(rows) * self.chosen
+        taken = [0] * count
+        sums = [torch.zeros_like(row) for row in rows]
+        for choice in range(self.chosen):
+            for r, row in enumerate(rows):
+                number = int(choices[r, choice])
+                if taken[number] < room:
+                    sums[r] = sums[r] + gates[r, choice] * self.expert(number, row)
+                taken[number] += 1
+        used = torch.bincount(choices[:, 0], minlength=count) / len(rows)
+        loss = self.balance * count * (used * shares.mean(0)).sum()
+        return AddLoss.apply(torch.stack(sums), loss).reshape(x.shape)
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width, heads, kv_heads, hidden, theta, experts):
+        super().__init__()
+        size = width // heads
+        self.heads, self.kv_heads, self.theta = heads, kv_heads, theta
+        self.input_layernorm = RmsNorm(width)
+        self.self_attn = nn.Module()
+        self.self_attn.qkv_proj = nn.Linear(width, (heads + 2 * kv_heads) * size, bias=False)
+        self.self_attn.o_proj = nn.Linear(width, width, bias=False)
+        self.post_attention_layernorm = RmsNorm(width)
+        if experts:
+            self.block_sparse_moe = experts()
+            return
+        self.mlp = nn.Module()
+        self.mlp.gate_up_proj = nn.Linear(width, 2 * hidden, bias=False)
+        self.mlp.down_proj = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x):
+        qkv = self.self_attn.qkv_proj(self.input_layernorm(x))
+        x = x + self.self_attn.o_proj(attend(qkv, self.heads, self.kv_heads, theta=self.theta))
+        y = self.post_attention_layernorm(x)
+        if hasattr(self, "block_sparse_moe"):
+            return x + self.block_sparse_moe(y)
+        return x + self.mlp.down_proj(swiglu(self.mlp.gate_up_proj(y)))
+
+
+class Llama(nn.Module):
+    def __init__(self, vocabulary, width, layers, heads, kv_heads, hidden, theta=1e4, tied=False, experts=None):
+        super().__init__()
+        self.model = nn.Module()
+        self.model.embed_tokens = nn.Embedding(vocabulary, width)
+        self.model.layers = nn.ModuleList(
+            LlamaBlock(width, heads, kv_heads, hidden, theta, experts) for _ in range(layers)
+        )
+        self.model.norm = RmsNorm(width)
+        self.lm_head = None if tied else nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, x):
+        y = self.model.embed_tokens(x)
+        for block in self.model.layers:
+            y = block(y)
+        y = self.model.norm(y)
+        return y @ self.model.embed_tokens.weight.T if self.lm_head is None else self.lm_head(y)
+
+
+class CustomModern(nn.Module):
+    """CUSTOM_MODERN below."""
+
+    def __init__(self, vocabulary):
+        super().__init__()
+        self.add_module("0", nn.Embedding(vocabulary, 8))
+        self.add_module("1", RmsNorm(8))
+        self.add_module("3", nn.Module())
+        self.get_submodule("3").c_attn = nn.Linear(8, 16)
+        self.get_submodule("3").c_proj = nn.Linear(8, 8)
+        self.add_module("6", nn.Module())
+        self.get_submodule("6").gate_up_proj = nn.Linear(8, 12, bias=False)
+        self.get_submodule("6").down_proj = nn.Linear(6, 8, bias=False)
+        self.add_module("8", nn.Linear(8, 5))
+        self.add_module("11", Mixture(13, 6, 3, 1, 0.1, 1.0, True))
+        self.add_module("12", nn.Linear(13, vocabulary))
+
+    def forward(self, x):
+        at = dict(self.named_children())
+        x = at["1"](at["0"](x))
+        x = x + at["3"].c_proj(attend(at["3"].c_attn(x), 4, 2, False, 100))
+        gated = at["6"].down_proj(swiglu(at["6"].gate_up_proj(x)))
+        x = F.silu(torch.cat((F.gelu(at["8"](x)), gated), 2))
+        return at["12"](at["11"](x))
+
+
+CUSTOM_MODERN = (
+    "layer { embedding { width: 8 positions: false } } layer { rms_norm {} } layer { fork { name: 'a' } } "
+    "layer { attention { heads: 4 kv_heads: 2 causal: false rotary: 100 } } layer { join { name: 'a' } } "
+    "layer { fork { name: 'b' } } layer { swiglu { hidden: 6 } } layer { swap { name: 'b' } } "
+    "layer { dense { outputs: 5 activation: gelu_erf } } layer { concatenate { name: 'b' } } "
+    "layer { activation { kind: silu } } "
+    "layer { mixture { experts: 3 chosen: 1 hidden: 6 expert: gelu capacity: 1 balance: 0.1 } } layer { dense {} }"
+)
 
 
 class CustomImages(nn.Module):

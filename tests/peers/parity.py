@@ -80,6 +80,10 @@ def gpt(tied):
     return lambda shapes: networks.Gpt(shapes["transformer.wte.weight"][0], 32, 32, 2, 4, tied)
 
 
+def llama(shapes):
+    return networks.Llama(shapes["lm_head.weight"][0], 32, 2, 4, 2, 64)
+
+
 def lstm(residual):
     return lambda shapes: networks.Lstm(shapes["encoder.weight"][0], 24, 2, residual)
 
@@ -122,6 +126,7 @@ def cases(folder):
         Case("lstm-residual", "lstm { layers: 2 width: 24 residual: true }", text, lstm(True), batch=8),
         Case("gpt-tied", "gpt { layers: 2 width: 32 heads: 4 }", text, gpt(True), 200, 8, adam),
         Case("gpt-untied", "gpt { layers: 2 width: 32 heads: 4 tied: false }", text, gpt(False), 200, 8, adam),
+        Case("llama", "llama { layers: 2 width: 32 heads: 4 kv_heads: 2 hidden: 64 }", text, llama, 200, 8, adam),
         Case("custom-images", f"layers {{ {net.CUSTOM_IMAGES} }}", GLYPHS, lambda _: net.CustomImages(), batch=16, optimizer=SLOW, peers=16),
         Case("custom-pools", f"layers {{ {net.CUSTOM_POOLS} }}", GLYPHS, lambda _: net.CustomPools(), batch=16, optimizer=SLOW, peers=16),
         Case("custom-norms", f"layers {{ {net.CUSTOM_NORMS} }}", GLYPHS, lambda _: net.CustomNorms(), batch=16, optimizer=SLOW),

@@ -52,19 +52,18 @@ void for_each_query(const Heads& s, F f) {
   }
 }
 
-/// Of the keys [0, i], and the logarithm of the sum of their exponentials.
+/// Of the keys that query i sees, and the logarithm of the sum of their exponentials.
 Values attention_probabilities(const Heads& s,
                                const Values& qkv,
                                std::int64_t b,
                                std::int64_t h,
                                std::int64_t i,
                                double& log_sum) {
-  const std::int64_t C = s.width();
-  const double* query = qkv.data() + (b * s.length + i) * 3 * C;
-  Values p(at(i + 1));
-  for (std::int64_t j = 0; j <= i; ++j) {
-    const double* key = qkv.data() + (b * s.length + j) * 3 * C + C;
-    for (std::int64_t c = h * s.head_size; c < (h + 1) * s.head_size; ++c) {
+  const double* query = qkv.data() + s.row(b, i) + h * s.head_size;
+  Values p(at(s.seen(i)));
+  for (std::int64_t j = 0; j < s.seen(i); ++j) {
+    const double* key = qkv.data() + s.row(b, j) + s.key_of(h);
+    for (std::int64_t c = 0; c < s.head_size; ++c) {
       p[at(j)] += query[c] * key[c] / std::sqrt(double(s.head_size));
     }
   }
@@ -152,6 +151,10 @@ double activation(ActivationKind kind, double x) {
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case ActivationKind::selu:
       return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * std::expm1(x));
+    case ActivationKind::gelu_erf:
+      return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case ActivationKind::silu:
+      return x / (1 + std::exp(-x));
   }
   return NAN;
 }
@@ -295,7 +298,7 @@ Normalized normalize(const Normalization& n,
     return at(n.group_of(static_cast<std::int64_t>(i)));
   };
   for (std::size_t i = 0; i < x.size(); ++i) {
-    result.mean[group(i)] += x[i] * share;
+    result.mean[group(i)] += n.centred ? x[i] * share : 0;
   }
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double centred = x[i] - result.mean[group(i)];
@@ -327,7 +330,7 @@ NormalizationGradients normalization_backward(const Normalization& n,
     const std::size_t c = i % at(n.channels);
     result.dgamma[c] += dy[i] * normal.y[i];
     result.dbeta[c] += dy[i];
-    sum[group(i)] += dy[i] * gamma[c] * share;
+    sum[group(i)] += n.centred ? dy[i] * gamma[c] * share : 0;
     product[group(i)] += dy[i] * gamma[c] * normal.y[i] * share;
   }
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -374,16 +377,17 @@ Loss squared_error(const Values& y, const Values& target, std::int64_t columns) 
   return loss;
 }
 
-Attended causal_attention(const Heads& s, const Values& qkv) {
+Attended attention(const Heads& s, const Values& qkv) {
   Attended result{Values(at(s.y().elements())), Values(at(s.log_sum().elements()))};
   const std::int64_t T = s.length;
   const std::int64_t C = s.width();
   for_each_query(s, [&](std::int64_t b, std::int64_t h, std::int64_t i) {
     const Values p =
         attention_probabilities(s, qkv, b, h, i, result.log_sum[at((b * s.heads + h) * T + i)]);
-    for (std::int64_t j = 0; j <= i; ++j) {
-      for (std::int64_t c = h * s.head_size; c < (h + 1) * s.head_size; ++c) {
-        result.y[at((b * T + i) * C + c)] += p[at(j)] * qkv[at((b * T + j) * 3 * C + 2 * C + c)];
+    for (std::int64_t j = 0; j < s.seen(i); ++j) {
+      for (std::int64_t c = 0; c < s.head_size; ++c) {
+        result.y[at((b * T + i) * C + h * s.head_size + c)] +=
+            p[at(j)] * qkv[at(s.row(b, j) + s.value_of(h) + c)];
       }
     }
   });
@@ -391,7 +395,7 @@ Attended causal_attention(const Heads& s, const Values& qkv) {
 }
 
 // By y_i = sum_j p_ij v_j and dp_ij/ds_ik = p_ij ([j = k] - p_ik).
-Values causal_attention_gradient(const Heads& s, const Values& qkv, const Values& dy) {
+Values attention_gradient(const Heads& s, const Values& qkv, const Values& dy) {
   Values gradient(qkv.size());
   const std::int64_t T = s.length;
   const std::int64_t C = s.width();
@@ -401,19 +405,20 @@ Values causal_attention_gradient(const Heads& s, const Values& qkv, const Values
     const Values p = attention_probabilities(s, qkv, b, h, i, log_sum);
     Values dp(p.size());
     double mean = 0;
-    const std::int64_t query = (b * T + i) * 3 * C;
-    for (std::int64_t j = 0; j <= i; ++j) {
-      const std::int64_t value = (b * T + j) * 3 * C + 2 * C;
-      for (std::int64_t c = h * s.head_size; c < (h + 1) * s.head_size; ++c) {
-        dp[at(j)] += dy[at((b * T + i) * C + c)] * qkv[at(value + c)];
-        gradient[at(value + c)] += p[at(j)] * dy[at((b * T + i) * C + c)];
+    const std::int64_t query = s.row(b, i) + h * s.head_size;
+    const double* const error = dy.data() + (b * T + i) * C + h * s.head_size;
+    for (std::int64_t j = 0; j < s.seen(i); ++j) {
+      const std::int64_t value = s.row(b, j) + s.value_of(h);
+      for (std::int64_t c = 0; c < s.head_size; ++c) {
+        dp[at(j)] += error[c] * qkv[at(value + c)];
+        gradient[at(value + c)] += p[at(j)] * error[c];
       }
       mean += p[at(j)] * dp[at(j)];
     }
-    for (std::int64_t j = 0; j <= i; ++j) {
+    for (std::int64_t j = 0; j < s.seen(i); ++j) {
       const double ds = p[at(j)] * (dp[at(j)] - mean);
-      const std::int64_t key = (b * T + j) * 3 * C + C;
-      for (std::int64_t c = h * s.head_size; c < (h + 1) * s.head_size; ++c) {
+      const std::int64_t key = s.row(b, j) + s.key_of(h);
+      for (std::int64_t c = 0; c < s.head_size; ++c) {
         gradient[at(query + c)] += scale * ds * qkv[at(key + c)];
         gradient[at(key + c)] += scale * ds * qkv[at(query + c)];
       }

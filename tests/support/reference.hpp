@@ -2,6 +2,7 @@
 // over odd sizes.
 #pragma once
 
+#include "kernels/attention.hpp"
 #include "kernels/convolution.hpp"
 #include "kernels/functors/activation.hpp"
 #include "kernels/functors/update.hpp"
@@ -98,6 +99,7 @@ struct Normalization {
   std::int64_t groups = 1;                               // means and variances
   std::function<std::int64_t(std::int64_t i)> group_of;  // of element i
   double epsilon = 0;
+  bool centred = true;  // else the mean counts as 0
 
   static Normalization batch(std::int64_t channels, double epsilon);
   static Normalization layer(std::int64_t rows, std::int64_t channels, double epsilon);
@@ -139,15 +141,31 @@ Loss softmax_cross_entropy(const Values& logits,
                            double smoothing = 0);
 Loss squared_error(const Values& y, const Values& target, std::int64_t columns);
 
-struct Heads {  // qkv (B, T, 3C), y (B, T, C), log_sum (B, heads, T)
+struct Heads {  // qkv (B, T, C + 2K), y (B, T, C), log_sum (B, heads, T)
   std::int64_t batch = 1;
   std::int64_t length = 1;
   std::int64_t heads = 1;
   std::int64_t head_size = 1;
+  std::int64_t kv_heads = 0;  // 0: as many
+  bool causal = true;
+
+  AttentionForm form() const { return {heads, kv_heads, causal}; }
 
   std::int64_t width() const { return heads * head_size; }
 
-  Shape qkv() const { return {batch, length, 3 * width()}; }
+  Shape qkv() const { return {batch, length, width() + 2 * form().key_heads() * head_size}; }
+
+  /// Where row i of sequence b begins in qkv, and, in a row, head h's keys and values.
+  std::int64_t row(std::int64_t b, std::int64_t i) const { return (b * length + i) * qkv()[2]; }
+
+  std::int64_t key_of(std::int64_t h) const {
+    return width() + h * form().key_heads() / heads * head_size;
+  }
+
+  std::int64_t value_of(std::int64_t h) const { return key_of(h) + form().key_heads() * head_size; }
+
+  /// Keys that query i sees.
+  std::int64_t seen(std::int64_t i) const { return causal ? i + 1 : length; }
 
   Shape y() const { return {batch, length, width()}; }
 
@@ -159,8 +177,8 @@ struct Attended {
   Values log_sum;
 };
 
-Attended causal_attention(const Heads& heads, const Values& qkv);
-Values causal_attention_gradient(const Heads& heads, const Values& qkv, const Values& dy);
+Attended attention(const Heads& heads, const Values& qkv);
+Values attention_gradient(const Heads& heads, const Values& qkv, const Values& dy);
 
 struct Lstm {  // x (B, T, I), w_input (4H, I), w_hidden (4H, H), bias (4H)
   std::int64_t batch = 1;

@@ -45,6 +45,28 @@ std::string gpt(bool tied) {
          std::string(tied ? "true" : "false") + " } label_smoothing: 0.1 } " + text_data();
 }
 
+/// Heads share keys, and an expert may get more than another.
+std::string llama() {
+  return "model { llama { layers: 1 width: 8 heads: 4 kv_heads: 2 experts: 3 hidden: 6 balance: 0 "
+         "} } " +
+         text_data();
+}
+
+/// An inception block: three ways from one image, side by side; then what came before them beside that.
+std::string joined_images() {
+  return "model { layers { "
+         "layer { convolution { outputs: 4 stride: 3 activation: silu } } layer { fork { name: 'c' "
+         "} } "
+         "layer { fork { name: 'a' } } layer { fork { name: 'b' } } "
+         "layer { convolution { outputs: 3 kernel: 1 padding: 0 activation: gelu_erf } } "
+         "layer { swap { name: 'a' } } layer { convolution { outputs: 2 activation: relu } } "
+         "layer { concatenate { name: 'a' } } "
+         "layer { swap { name: 'b' } } layer { convolution { outputs: 2 kernel: 5 padding: 2 } } "
+         "layer { concatenate { name: 'b' } } layer { concatenate { name: 'c' } } "
+         "layer { rms_norm {} } layer { average_pool { kernel: 0 } } layer { dense {} } } } "
+         "data { glyphs { limit: 240 test_limit: 24 } } ";
+}
+
 std::string lstm() {
   return "model { lstm { layers: 2 width: 6 residual: true dropout: 0.1 } } " + text_data();
 }
@@ -72,7 +94,7 @@ bool finite(const std::vector<float>& weights) {
 }  // namespace
 
 TEST_CASE("synchronous schedules over every cut give the same bits", "[system][networks]") {
-  for (const std::string& network : {images(), gpt(false), lstm()}) {
+  for (const std::string& network : {images(), joined_images(), gpt(false), llama(), lstm()}) {
     INFO(network);
     const Outcome one = run_with(network, {"pipeline.stages=1", "pipeline.micro_batches=4"});
     REQUIRE(finite(one.weights));
@@ -138,13 +160,16 @@ TEST_CASE("an evaluation has the running statistics of its own step, whoever hol
 }
 
 TEST_CASE("a cut may fall between any two layers", "[system][networks]") {
-  const Outcome one = run_with(images(), {"pipeline.stages=1"});
-  for (int at = 1; at < 16; at += kSanitized ? 4 : 1) {
-    INFO("cut at " << at);
-    CHECK(
-        same(run_with(images(), {"pipeline.stages=2", "pipeline.cut=[" + std::to_string(at) + "]"})
-                 .weights,
-             one.weights));
+  for (const std::string& network : {images(), joined_images(), llama()}) {
+    const Outcome one = run_with(network, {"pipeline.stages=1"});
+    const int layers = network == images() ? 16 : network == llama() ? 12 : 14;
+    for (int at = 1; at < layers; at += kSanitized ? 4 : 1) {
+      INFO(network << " cut at " << at);
+      CHECK(
+          same(run_with(network, {"pipeline.stages=2", "pipeline.cut=[" + std::to_string(at) + "]"})
+                   .weights,
+               one.weights));
+    }
   }
 }
 
@@ -201,7 +226,8 @@ TEST_CASE("an answer about a tied parameter may take most of a job", "[system][n
 }
 
 TEST_CASE("vertical sync is SGD delayed by K - 1 for every network", "[system][networks]") {
-  for (const std::string& network : {images(), gpt(true), gpt(false), lstm()}) {
+  for (const std::string& network :
+       {images(), joined_images(), gpt(true), gpt(false), llama(), lstm()}) {
     for (const char* stages : {"2", "3"}) {
       INFO(network << " K=" << stages);
       const proto::Experiment e = experiment(network + kRest,
@@ -225,7 +251,7 @@ TEST_CASE("every schedule and weight policy works with every network, recomputed
   const auto plain = make_schedule({.name = "async_one_f_one_b", .stages = 3});
   REQUIRE(plain);
   std::size_t pair = 0;
-  for (const std::string& network : {images(), gpt(true), lstm()}) {
+  for (const std::string& network : {images(), joined_images(), gpt(true), llama(), lstm()}) {
     for (const ScheduleScheme& schedule : schedule_schemes()) {
       for (const PolicyScheme& policy : policy_schemes()) {
         if (!tried(pair++, 5)) {
@@ -304,7 +330,7 @@ TEST_CASE("evaluations meet the running statistics of their step", "[system][net
 }
 
 TEST_CASE("after a first run no tensor memory comes from the system", "[system][networks]") {
-  for (const std::string& network : {images(), gpt(true), lstm()}) {
+  for (const std::string& network : {images(), joined_images(), gpt(true), lstm()}) {
     const std::vector<std::string> set{
         "pipeline.stages=2", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"};
     run_with(network, set);

@@ -46,6 +46,11 @@ TASKS = {
     f"layer {{ dense {{}} }} }} }} {TEACHER} {RATE}",
     "gpt": f"model {{ gpt {{ layers: 2 width: 8 heads: 2 }} }} {TEXT} {RATE}",
     "untied": f"model {{ gpt {{ layers: 1 width: 8 heads: 2 tied: false dropout: 0.1 }} }} {TEXT} {RATE}",
+    "llama": f"model {{ llama {{ layers: 2 width: 8 heads: 4 kv_heads: 2 hidden: 12 tied: true }} }} {TEXT} {RATE}",
+    "mixture": f"model {{ llama {{ layers: 1 width: 8 heads: 2 experts: 3 hidden: 8 capacity: 1 }} }} {TEXT} {RATE}",
+    "joined": "model { layers { layer { convolution { outputs: 4 stride: 3 activation: silu } } layer { fork {} } "
+    "layer { convolution { outputs: 3 kernel: 1 padding: 0 activation: gelu_erf } } layer { swap {} } layer { convolution { outputs: 2 } } "
+    f"layer {{ concatenate {{}} }} layer {{ rms_norm {{}} }} layer {{ average_pool {{ kernel: 0 }} }} layer {{ dense {{}} }} }} }} {GLYPHS} {RATE}",
     "lstm": f"model {{ lstm {{ layers: 2 width: 8 residual: true }} }} {TEXT} {RATE}",
     "quadratic": "model { quadratic { layers: 4 dimensions: 5 condition: 0.1 } } data { none {} batch_size: 4 } "
     "optimizer { rule: sgd learning_rate: 0.05 }",
@@ -128,7 +133,7 @@ def optimizers():
 
 
 def networks():
-    for task in ["values", "conv", "lenet", "dropout", "gpt", "untied", "lstm", "quadratic"]:
+    for task in ["values", "conv", "lenet", "dropout", "gpt", "untied", "llama", "mixture", "joined", "lstm", "quadratic"]:
         yield Case(task, [])
         if task == "values":
             continue  # one layer
@@ -172,7 +177,7 @@ def rules():
         yield Case("mlp", [R + "3", "optimizer.rule=" + optimizer, "optimizer.clip_norm=0.1", K + "2", ASYNC], run=False)
     for policy in ["latest", "vertical_sync", "spectrain", "xpipe", "geometric"]:
         yield Case("mlp", [R + "2", K + "3", ASYNC] + policy_sets(policy), run=False)
-    for task in ["conv", "gpt", "lstm", "dropout", "quadratic"]:
+    for task in ["conv", "gpt", "mixture", "lstm", "dropout", "quadratic"]:
         yield Case(task, [R + "2", K + "2", ASYNC, W + "stash", "replicas.shards=2", "optimizer.clip_norm=0.5"], run=False)
     workers = ["clock.workers.spread=0.6", "clock.exchange.seconds=0.1", "clock.bandwidth=10000"]
     for rule in ["asgd", "dana_slim", "essp", "softsync"]:
@@ -286,6 +291,7 @@ def decoupled():
         yield Case("untied", [K + "2", "pipeline.cut=[2]", S + "sequential"] + [synthetic + s for s in more], run=False)
     for method in ["direct_feedback_alignment", "local_loss", "greedy"]:
         yield Case("untied", [K + "2", "pipeline.cut=[2]", d + method, S + "sequential"])
+        yield Case("mixture", [K + "2", "pipeline.cut=[6]", d + method, S + "sequential"])
     for more in [["conditioned=true"], ["unlocked=true", "predictor.mlp.width=6"]]:
         yield Case("lstm", [K + "2", "pipeline.cut=[4]", S + "sequential"] + [synthetic + s for s in more], run=False)
     yield Case("lstm", streams)

@@ -63,6 +63,76 @@ class Activation final : public PlainLayer {
   ActivationKind kind_;
 };
 
+class GatedUnit final : public PlainLayer {
+ public:
+  GatedUnit(std::string name, Shape input, ActivationKind kind)
+      : PlainLayer(std::move(name)), input_(input), kind_(kind) {}
+
+  Shape output_shape() const override {
+    Shape shape;
+    for (int i = 0; i < input_.dimensions(); ++i) {
+      shape.push_back(i + 1 < input_.dimensions() ? input_[i] : input_[i] / 2);
+    }
+    return shape;
+  }
+
+  /// Its own columns of both halves.
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    if (in.spread == Holding::rows && in.groups.empty()) {
+      return LayerPart{};
+    }
+    const std::int64_t half = input_.back() / 2;
+    if (in.spread != Holding::columns || in.groups != std::vector<std::int64_t>{half, half}) {
+      return {};
+    }
+    return LayerPart{.layer = std::make_shared<GatedUnit>(name(), columns_of(input_, part), kind_),
+                     .out = Holding::columns};
+  }
+
+  Flops flops() const override {
+    const auto n = static_cast<double>(input_.elements());
+    return {n, 2 * n, 0};
+  }
+
+  bool takes_operands() const override { return true; }
+
+  std::int64_t saved_bytes() const override { return 4 * input_.elements(); }
+
+  Tensor transform(const Pass& pass,
+                   Parameters,
+                   std::span<Tensor>,
+                   const Tensor& x,
+                   Saved& saved) const override {
+    const Tensor y = pass.stream.allocate(with_batch(x.shape()[0], output_shape()), x.type());
+    gate_forward(pass.stream, kind_, rows(x, input_), rows(y, output_shape()));
+    saved = {x};
+    return y;
+  }
+
+  Tensor transform_gradient(
+      const Pass& pass, Parameters, Saved& saved, Tensor dy, bool want_dx) const override {
+    const Tensor x = std::move(saved[0]);
+    saved.clear();
+    Tensor dx;
+    if (want_dx) {
+      dx = pass.stream.allocate(x.shape(), x.type());
+      gate_backward(
+          pass.stream, kind_, rows(x, input_), rows(dy, output_shape()), rows(dx, input_));
+    }
+    return dx;
+  }
+
+  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
+
+ private:
+  static Tensor rows(const Tensor& x, const Shape& sample) {
+    return x.reshape({x.elements() / sample.back(), sample.back()});
+  }
+
+  Shape input_;
+  ActivationKind kind_;
+};
+
 class Dropout final : public PlainLayer {
  public:
   Dropout(std::string name, Shape input, double rate)
@@ -115,6 +185,10 @@ std::shared_ptr<const Layer> activation_layer(std::string name,
                                               Shape input,
                                               ActivationKind activation) {
   return std::make_shared<Activation>(std::move(name), input, activation);
+}
+
+std::shared_ptr<const Layer> gate_layer(std::string name, Shape input, ActivationKind activation) {
+  return std::make_shared<GatedUnit>(std::move(name), input, activation);
 }
 
 std::shared_ptr<const Layer> dropout_layer(std::string name, Shape input, double rate) {

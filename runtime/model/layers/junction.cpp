@@ -72,11 +72,7 @@ Tensor joined_columns(Stream& stream, const std::vector<Tensor>& pieces) {
   const std::int64_t width = shape.back();
   const Tensor all = stream.allocate(with_columns(shape, width * std::ssize(pieces)));
   for (std::size_t t = 0; t < pieces.size(); ++t) {
-    copy_columns(stream,
-                 {.x = in_rows(pieces[t]),
-                  .y = in_rows(all),
-                  .y_first = static_cast<std::int64_t>(t) * width,
-                  .width = width});
+    copy_columns(stream, pieces[t], 0, all, static_cast<std::int64_t>(t) * width, width);
   }
   return all;
 }
@@ -84,8 +80,7 @@ Tensor joined_columns(Stream& stream, const std::vector<Tensor>& pieces) {
 Tensor columns(Stream& stream, const Tensor& x, std::int64_t index, std::int64_t parts) {
   const std::int64_t width = x.shape().back() / parts;
   const Tensor own = stream.allocate(with_columns(x.shape(), width));
-  copy_columns(stream,
-               {.x = in_rows(x), .x_first = index * width, .y = in_rows(own), .width = width});
+  copy_columns(stream, x, index * width, own, 0, width);
   return own;
 }
 

@@ -20,7 +20,7 @@ void hand_over(Stream& stream, const Tensor& from, const Gradient& g) {
   }
 }
 
-/// What the three normalisations share: gamma and beta of the last dimension's width, and saved
+/// What the normalisations share: gamma and beta of the last dimension's width, and saved
 /// tensors x, mean, inverse deviation and perhaps y, then dgamma and dbeta.
 class Normalization : public PlainLayer {
  public:
@@ -192,9 +192,13 @@ class BatchNorm final : public Normalization {
   ActivationKind activation_;
 };
 
+/// Without a mean: RMS norm.
 class LayerNorm final : public Normalization {
  public:
-  using Normalization::Normalization;
+  LayerNorm(std::string name, Shape input, bool bias, bool centred, double epsilon)
+      : Normalization(std::move(name), input, bias),
+        centred_(centred),
+        epsilon_(static_cast<float>(epsilon)) {}
 
   std::optional<LayerPart> part(const Held& in, const WidthPart& /*part*/) const override {
     return in.spread == Holding::rows ? std::optional(LayerPart{}) : std::nullopt;
@@ -208,12 +212,13 @@ class LayerNorm final : public Normalization {
     Stream& stream = pass.stream;
     const Tensor rows = as_rows(x);
     const Tensor y = stream.allocate(rows.shape(), stream.operand_type());
-    saved = {rows, stream.allocate({rows.shape()[0]}), stream.allocate({rows.shape()[0]})};
+    const Tensor mean = centred_ ? stream.allocate({rows.shape()[0]}) : Tensor{};
+    saved = {rows, mean, stream.allocate({rows.shape()[0]})};
     layer_norm_forward(stream,
                        {.x = rows,
                         .gamma = w[0],
-                        .beta = beta(stream, w),
-                        .epsilon = kEpsilon,
+                        .beta = centred_ ? beta(stream, w) : Tensor{},
+                        .epsilon = epsilon_,
                         .y = y,
                         .mean = saved[1],
                         .inverse_deviation = saved[2]});
@@ -230,7 +235,7 @@ class LayerNorm final : public Normalization {
     dy = {};
     const Tensor dx = in_place ? delta : stream.allocate(delta.shape(), type);
     const Tensor dgamma = stream.allocate({width()});
-    const Tensor dbeta = stream.allocate({width()});
+    const Tensor dbeta = centred_ ? stream.allocate({width()}) : Tensor{};
     layer_norm_backward(stream,
                         {.x = saved[0],
                          .gamma = w[0],
@@ -243,6 +248,10 @@ class LayerNorm final : public Normalization {
     saved = {dgamma, dbeta};
     return with_shape(dx, batch);
   }
+
+ private:
+  bool centred_;
+  float epsilon_;
 };
 
 class GroupNorm final : public Normalization {
@@ -321,7 +330,12 @@ std::shared_ptr<const Layer> batch_norm_layer(std::string name,
 }
 
 std::shared_ptr<const Layer> layer_norm_layer(std::string name, Shape input, bool bias) {
-  return std::make_shared<LayerNorm>(std::move(name), input, bias);
+  return std::make_shared<LayerNorm>(
+      std::move(name), input, bias, true, static_cast<double>(kEpsilon));
+}
+
+std::shared_ptr<const Layer> rms_norm_layer(std::string name, Shape input, double epsilon) {
+  return std::make_shared<LayerNorm>(std::move(name), input, false, false, epsilon);
 }
 
 std::shared_ptr<const Layer> group_norm_layer(std::string name, Shape input, std::int64_t groups) {

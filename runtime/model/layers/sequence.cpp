@@ -3,6 +3,7 @@
 #include "kernels/convert.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/embedding.hpp"
+#include "kernels/rotary.hpp"
 #include "runtime/model/layers.hpp"
 
 #include <utility>
@@ -110,31 +111,36 @@ class Embedding final : public PlainLayer {
 
 class Attention final : public PlainLayer {
  public:
-  Attention(std::string name, std::int64_t length, std::int64_t width, std::int64_t heads)
-      : PlainLayer(std::move(name)), length_(length), width_(width), heads_(heads) {}
+  Attention(std::string name, const AttentionOptions& options)
+      : PlainLayer(std::move(name)), o_(options) {}
 
-  Shape output_shape() const override { return {length_, width_}; }
+  Shape output_shape() const override { return {o_.length, o_.width}; }
 
   /// Its own heads.
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    const std::vector<std::int64_t> q_k_v{width_, width_, width_};
-    if (in.spread != Holding::columns || in.groups != q_k_v || !part.divides(heads_)) {
+    const bool even = part.divides(o_.heads) && part.divides(o_.kv_heads);
+    if (in.spread != Holding::columns || in.groups != o_.groups() || !even) {
       return {};
     }
-    return LayerPart{.layer = std::make_shared<Attention>(
-                         name(), length_, width_ / part.parts, heads_ / part.parts),
-                     .out = Holding::columns};
+    AttentionOptions own = o_;
+    own.width /= part.parts;
+    own.heads /= part.parts;
+    own.kv_heads /= part.parts;
+    return LayerPart{.layer = std::make_shared<Attention>(name(), own), .out = Holding::columns};
   }
 
   Flops flops() const override {
     // Two products of (T, T) by the width, of which the mask leaves a half; five backward.
-    const auto half = static_cast<double>(length_ * (length_ + 1) * width_);
+    const std::int64_t keys = o_.causal ? o_.length + 1 : 2 * o_.length;
+    const auto half = static_cast<double>(o_.length * keys * o_.width);
     return {2 * half, 5 * half, 0};
   }
 
   bool takes_operands() const override { return true; }
 
-  std::int64_t saved_bytes() const override { return 4 * length_ * (4 * width_ + heads_); }
+  std::int64_t saved_bytes() const override {
+    return 4 * o_.length * (o_.columns() + o_.width + o_.heads);
+  }
 
   Tensor transform(const Pass& pass,
                    Parameters,
@@ -142,10 +148,15 @@ class Attention final : public PlainLayer {
                    const Tensor& x,
                    Saved& saved) const override {
     const std::int64_t batch = x.shape()[0];
-    const Tensor qkv = operand(pass.stream, x.reshape({batch, length_, 3 * width_}));
-    const Tensor y = pass.stream.allocate({batch, length_, width_}, qkv.type());
-    const Tensor log_sum = pass.stream.allocate({batch, heads_, length_});
-    causal_attention_forward(pass.stream, heads_, qkv, y, log_sum);
+    Tensor qkv = operand(pass.stream, x.reshape({batch, o_.length, o_.columns()}));
+    if (o_.rotary > 0) {
+      const Tensor turned = pass.stream.allocate(qkv.shape(), qkv.type());
+      rotary(pass.stream, positions(false), qkv, turned);
+      qkv = turned;
+    }
+    const Tensor y = pass.stream.allocate({batch, o_.length, o_.width}, qkv.type());
+    const Tensor log_sum = pass.stream.allocate({batch, o_.heads, o_.length});
+    attention_forward(pass.stream, form(), qkv, y, log_sum);
     saved = {qkv, y, log_sum};
     return y;
   }
@@ -155,13 +166,16 @@ class Attention final : public PlainLayer {
     Tensor dqkv;
     if (want_dx) {
       dqkv = pass.stream.allocate(saved[0].shape(), saved[0].type());
-      causal_attention_backward(pass.stream,
-                                {.heads = heads_,
-                                 .qkv = saved[0],
-                                 .y = saved[1],
-                                 .log_sum = saved[2],
-                                 .dy = dy.reshape(saved[1].shape()),
-                                 .dqkv = dqkv});
+      attention_backward(pass.stream,
+                         {.form = form(),
+                          .qkv = saved[0],
+                          .y = saved[1],
+                          .log_sum = saved[2],
+                          .dy = dy.reshape(saved[1].shape()),
+                          .dqkv = dqkv});
+      if (o_.rotary > 0) {
+        rotary(pass.stream, positions(true), dqkv, dqkv);
+      }
     }
     saved.clear();
     return dqkv;
@@ -170,9 +184,17 @@ class Attention final : public PlainLayer {
   void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
 
  private:
-  std::int64_t length_;
-  std::int64_t width_;
-  std::int64_t heads_;
+  AttentionForm form() const { return {o_.heads, o_.kv_heads, o_.causal}; }
+
+  /// Of q and k.
+  Rotary positions(bool back) const {
+    return {.heads = o_.heads + form().key_heads(),
+            .head_size = o_.width / o_.heads,
+            .theta = o_.rotary,
+            .back = back};
+  }
+
+  AttentionOptions o_;
 };
 
 }  // namespace
@@ -181,11 +203,8 @@ std::shared_ptr<const Layer> embedding_layer(std::string name, const EmbeddingOp
   return std::make_shared<Embedding>(std::move(name), options);
 }
 
-std::shared_ptr<const Layer> attention_layer(std::string name,
-                                             std::int64_t length,
-                                             std::int64_t width,
-                                             std::int64_t heads) {
-  return std::make_shared<Attention>(std::move(name), length, width, heads);
+std::shared_ptr<const Layer> attention_layer(std::string name, const AttentionOptions& options) {
+  return std::make_shared<Attention>(std::move(name), options);
 }
 
 }  // namespace troupe

@@ -137,6 +137,94 @@ class Join final : public Layer {
   ActivationKind activation_;
 };
 
+class Concatenate final : public Layer {
+ public:
+  Concatenate(std::string name, std::string skip, std::int64_t left, std::int64_t right)
+      : Layer(std::move(name)), skip_(std::move(skip)), left_(left), right_(right) {}
+
+  std::string skip() const override { return skip_; }
+
+  /// Shares of both are no share of what they become.
+  std::optional<LayerPart> part(const Held& in, const WidthPart& /*part*/) const override {
+    return in.spread == Holding::columns ? std::nullopt : as_held(in);
+  }
+
+  void shapes(BundleShape& bundle) const override {
+    bundle.erase(find(bundle, skip_));
+    bundle.front().shape = with_columns(bundle.front().shape, left_ + right_);
+  }
+
+  bool takes_operands() const override { return true; }
+
+  std::int64_t saved_bytes() const override { return 0; }
+
+  void forward(
+      const Pass& pass, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+    const auto found = find(bundle, skip_);
+    const Tensor skip = std::move(found->tensor);
+    bundle.erase(found);
+    Tensor& x = bundle.front().tensor;
+    const Tensor y =
+        pass.stream.allocate(with_columns(x.shape(), left_ + right_), sum_type(x, skip));
+    copy_columns(pass.stream, x, 0, y, 0, left_);
+    copy_columns(pass.stream, skip, 0, y, left_, right_);
+    x = y;
+  }
+
+  void input_gradient(const Pass& pass, Parameters, Saved&, Bundle& error, bool) const override {
+    const Tensor dy = std::move(error.front().tensor);
+    const auto part = [&](std::int64_t from, std::int64_t columns) {
+      const Tensor d = pass.stream.allocate(with_columns(dy.shape(), columns), dy.type());
+      copy_columns(pass.stream, dy, from, d, 0, columns);
+      return d;
+    };
+    error.front().tensor = part(0, left_);
+    error.push_back({skip_, part(left_, right_)});
+  }
+
+  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
+
+ private:
+  static Shape with_columns(const Shape& shape, std::int64_t columns) {
+    Shape other;
+    for (int i = 0; i + 1 < shape.dimensions(); ++i) {
+      other.push_back(shape[i]);
+    }
+    other.push_back(columns);
+    return other;
+  }
+
+  std::string skip_;
+  std::int64_t left_;   // columns of x
+  std::int64_t right_;  // and of the skip
+};
+
+class Swap final : public Layer {
+ public:
+  Swap(std::string name, std::string skip) : Layer(std::move(name)), skip_(std::move(skip)) {}
+
+  void shapes(BundleShape& bundle) const override {
+    std::swap(bundle.front().shape, find(bundle, skip_)->shape);
+  }
+
+  bool takes_operands() const override { return true; }
+
+  std::int64_t saved_bytes() const override { return 0; }
+
+  void forward(const Pass&, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+    std::swap(bundle.front().tensor, find(bundle, skip_)->tensor);
+  }
+
+  void input_gradient(const Pass&, Parameters, Saved&, Bundle& error, bool) const override {
+    std::swap(error.front().tensor, find(error, skip_)->tensor);
+  }
+
+  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
+
+ private:
+  std::string skip_;
+};
+
 /// Hands the inner layer a bundle in which the skip is x.
 class OnSkip final : public Layer {
  public:
@@ -212,6 +300,17 @@ std::shared_ptr<const Layer> join_layer(std::string name,
                                         Shape shape,
                                         ActivationKind activation) {
   return std::make_shared<Join>(std::move(name), std::move(skip), shape, activation);
+}
+
+std::shared_ptr<const Layer> concatenate_layer(std::string name,
+                                               std::string skip,
+                                               std::int64_t columns,
+                                               std::int64_t of_skip) {
+  return std::make_shared<Concatenate>(std::move(name), std::move(skip), columns, of_skip);
+}
+
+std::shared_ptr<const Layer> swap_layer(std::string name, std::string skip) {
+  return std::make_shared<Swap>(std::move(name), std::move(skip));
 }
 
 std::shared_ptr<const Layer> on_skip(std::string skip, std::shared_ptr<const Layer> layer) {

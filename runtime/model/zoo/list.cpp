@@ -51,6 +51,16 @@ class LayerList {
         return fork(spec.fork());
       case proto::LayerSpec::kJoin:
         return join(spec.join());
+      case proto::LayerSpec::kRmsNorm:
+        return put(rms_norm_layer(name_, shape()));
+      case proto::LayerSpec::kSwiglu:
+        return swiglu(spec.swiglu());
+      case proto::LayerSpec::kMixture:
+        return mixture(spec.mixture());
+      case proto::LayerSpec::kConcatenate:
+        return concatenate(spec.concatenate());
+      case proto::LayerSpec::kSwap:
+        return swap(spec.swap());
       case proto::LayerSpec::kCustom:
         return custom(spec.custom());
       case proto::LayerSpec::KIND_NOT_SET:
@@ -162,18 +172,67 @@ class LayerList {
                            spec.heads(),
                            shape()));
     }
-    const std::int64_t length = shape()[0];
-    const std::int64_t width = shape()[1];
-    const std::string name = name_;
-    auto done = put(dense_layer(name + ".c_attn",
-                                {.inputs = width, .outputs = 3 * width, .positions = length}));
+    if (spec.kv_heads() > 0 && spec.heads() % spec.kv_heads() != 0) {
+      return wrong(concat("kv_heads: ", spec.kv_heads(), " does not divide heads ", spec.heads()));
+    }
+    const AttentionOptions options{.length = shape()[0],
+                                   .width = shape()[1],
+                                   .heads = spec.heads(),
+                                   .kv_heads = spec.kv_heads(),
+                                   .causal = spec.causal(),
+                                   .rotary = spec.rotary()};
+    if (options.rotary > 0 && options.width / options.heads % 2 != 0) {
+      return wrong(concat("rotary: a head has ",
+                          options.width / options.heads,
+                          " columns, and pairs of them are turned"));
+    }
+    auto done = positions_dense(".c_attn", options.columns(), true);
     if (!done) {
       return done;
     }
-    network_.add(attention_layer(name, length, width, spec.heads()));
-    network_.add(
-        dense_layer(name + ".c_proj", {.inputs = width, .outputs = width, .positions = length}));
-    return {};
+    network_.add(attention_layer(name_, options));
+    return positions_dense(".c_proj", options.width, true);
+  }
+
+  /// A part of this layer: dense, on each position.
+  Result<void> positions_dense(const char* part, std::int64_t outputs, bool bias) {
+    return put(dense_layer(
+        name_ + part,
+        {.inputs = shape()[1], .outputs = outputs, .positions = shape()[0], .bias = bias}));
+  }
+
+  Result<void> swiglu(const proto::SwigluSpec& spec) {
+    if (!is_sequence()) {
+      return wrong(concat("needs a sequence (T, width), and gets ", shape()));
+    }
+    const std::int64_t width = shape()[1];
+    auto done = positions_dense(".gate_up_proj", 2 * swiglu_width(spec.hidden(), width), false);
+    if (!done) {
+      return done;
+    }
+    network_.add(gate_layer(name_, shape(), ActivationKind::silu));
+    return positions_dense(".down_proj", width, false);
+  }
+
+  Result<void> mixture(const proto::MixtureSpec& spec) {
+    if (!is_sequence()) {
+      return wrong(concat("needs a sequence (T, width), and gets ", shape()));
+    }
+    if (spec.chosen() > spec.experts()) {
+      return wrong(
+          concat("chosen: ", spec.chosen(), " are more than the ", spec.experts(), " experts"));
+    }
+    return put(mixture_layer(
+        name_,
+        {.length = shape()[0],
+         .width = shape()[1],
+         .experts = spec.experts(),
+         .chosen = spec.chosen(),
+         .hidden = swiglu_width(spec.hidden(), shape()[1]),
+         .activation = spec.expert() == proto::MixtureSpec::gelu ? ActivationKind::gelu
+                                                                 : ActivationKind::silu,
+         .capacity = spec.capacity(),
+         .balance = spec.balance()}));
   }
 
   Result<void> lstm(const proto::LstmSpec& spec) {
@@ -193,8 +252,8 @@ class LayerList {
 
   Result<void> join(const proto::SkipSpec& spec) {
     const ActivationKind activation = kind_of(spec.activation());
-    if (!network_.has_entry(spec.name()) || spec.name() == "x") {
-      return wrong("no skip connection named " + spec.name() + " is open");
+    if (auto open = check_open(spec); !open) {
+      return open;
     }
     if (!(network_.entry(spec.name()) == shape())) {
       return wrong(concat("x is ", shape(), ", the skip ", network_.entry(spec.name())));
@@ -203,6 +262,34 @@ class LayerList {
       return wrong("activation of a join is none or relu");
     }
     return put(join_layer(name_, spec.name(), shape(), activation));
+  }
+
+  Result<void> check_open(const proto::SkipSpec& spec) const {
+    if (!network_.has_entry(spec.name()) || spec.name() == "x") {
+      return wrong("no skip connection named " + spec.name() + " is open");
+    }
+    return {};
+  }
+
+  Result<void> swap(const proto::SkipSpec& spec) {
+    auto open = check_open(spec);
+    return open ? put(swap_layer(name_, spec.name())) : open;
+  }
+
+  Result<void> concatenate(const proto::SkipSpec& spec) {
+    if (auto open = check_open(spec); !open) {
+      return open;
+    }
+    const Shape& skip = network_.entry(spec.name());
+    bool fits = skip.dimensions() == shape().dimensions();
+    for (int i = 0; fits && i + 1 < skip.dimensions(); ++i) {
+      fits = skip[i] == shape()[i];
+    }
+    if (!fits) {
+      return wrong(
+          concat("x is ", shape(), ", the skip ", skip, "; they may differ in the last extent"));
+    }
+    return put(concatenate_layer(name_, spec.name(), shape().back(), skip.back()));
   }
 
   Result<void> custom(const proto::CustomScheme& spec) {

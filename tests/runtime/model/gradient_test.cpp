@@ -80,7 +80,8 @@ class Gradients {
   std::vector<Tensor> buffers_;
 };
 
-void check(const Network& network, std::int64_t batch, std::int64_t classes) {
+/// `step`: its square times the third derivative, and 1e-7 / step, are small.
+void check(const Network& network, std::int64_t batch, std::int64_t classes, double step = 2e-3) {
   Gradients g(network);
   const RandomStream random(9, Purpose::test);
   Shape shape = with_batch(batch, network.input);
@@ -101,9 +102,7 @@ void check(const Network& network, std::int64_t batch, std::int64_t classes) {
         static_cast<std::int32_t>(random.below(1'000 + i, static_cast<std::uint64_t>(classes)));
   }
   const double exact = g.derivative(x, labels);
-  constexpr double kStep =
-      2e-3;  // its square times the third derivative, and 1e-7 / step, are small
-  const double difference = (g.loss(x, labels, kStep) - g.loss(x, labels, -kStep)) / (2 * kStep);
+  const double difference = (g.loss(x, labels, step) - g.loss(x, labels, -step)) / (2 * step);
   CHECK(std::abs(exact) > 1e-3);
   CHECK(exact == Approx(difference).epsilon(2e-3).margin(2e-4));
 }
@@ -172,6 +171,37 @@ TEST_CASE("a GPT, tied and not", "[runtime][model]") {
     REQUIRE(zoo::add_gpt(n, options, 5));
     check(n, 3, 5);
   }
+}
+
+TEST_CASE("a Llama whose heads share keys, tied and not", "[runtime][model]") {
+  for (const bool tied : {false, true}) {
+    proto::Llama options;
+    options.set_layers(2);
+    options.set_width(12);
+    options.set_heads(6);
+    options.set_kv_heads(2);
+    options.set_hidden(9);
+    options.set_theta(10);
+    options.set_epsilon(1e-5);
+    options.set_tied(tied);
+    Network n = with_tokens(7);
+    REQUIRE(zoo::add_llama(n, options, 5));
+    check(n, 3, 5, 5e-4);
+  }
+}
+
+TEST_CASE("columns side by side, and ways that swap", "[runtime][model]") {
+  Network n({6});
+  n.add(fork_layer("fork", "s"));
+  n.add(dense_layer("a", {.inputs = 6, .outputs = 5, .activation = ActivationKind::silu}));
+  n.add(swap_layer("swap", "s"));
+  n.add(dense_layer("b", {.inputs = 6, .outputs = 4, .activation = ActivationKind::gelu_erf}));
+  n.add(concatenate_layer("both", "s", 4, 5));
+  n.add(rms_norm_layer("rms", n.shape()));
+  n.add(dense_layer("c", {.inputs = 9, .outputs = 8}));
+  n.add(gate_layer("gate", n.shape(), ActivationKind::tanh));
+  n.add(dense_layer("d", {.inputs = 4, .outputs = 4}));
+  check(n, 7, 4);
 }
 
 TEST_CASE("an LSTM, plain and residual", "[runtime][model]") {

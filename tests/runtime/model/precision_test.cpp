@@ -116,6 +116,7 @@ TEST_CASE("dense and recurrent networks are near those in float32", "[gpu]") {
   check_near("mlp { hidden: [65, 33] activation: tanh }", FakeData({31}, false, 7), 17, 7);
   check_near("lstm { layers: 1 width: 24 }", FakeData({9}, true, 11), 5, 11);
   check_near("gpt { layers: 2 width: 48 heads: 3 }", FakeData({70}, true, 11), 3, 11);
+  check_near("llama { layers: 2 width: 48 heads: 3 kv_heads: 1 }", FakeData({70}, true, 11), 3, 11);
 }
 
 TEST_CASE("convolutional networks are near those in float32", "[gpu]") {

@@ -77,6 +77,15 @@ TEST_CASE("each network has as many parameters as it should", "[runtime][model]"
   CHECK(parameters("gpt { layers: 12 width: 768 heads: 12 }", web) == 124'439'808);
   CHECK(parameters("gpt { layers: 12 width: 768 heads: 12 tied: false dropout: 0.1 }", web) ==
         124'439'808 + 50257 * 768);
+  CHECK(parameters("llama { layers: 12 width: 768 heads: 12 kv_heads: 4 hidden: 2432 tied: true }",
+                   web) == 124'730'880);
+  CHECK(parameters("llama { layers: 6 width: 288 heads: 6 hidden: 768 tied: true }",
+                   FakeData({256}, true, 32'000)) == 15'191'712);
+  CHECK(parameters("llama { layers: 4 width: 128 heads: 4 kv_heads: 2 hidden: 512 }",
+                   FakeData({128}, true, 65)) == 1'000'832);
+  // SwiGLU is 32 wide: 8/3 of 8, rounded up.
+  CHECK(parameters("llama { layers: 1 width: 8 heads: 2 experts: 3 }", kTokens) ==
+        2 * 11 * 8 + (8 * 24 + 8 * 8) + 3 * 8 + 3 * (8 * 64 + 32 * 8) + 3 * 8);
 
   CHECK(parameters(layers("layer { convolution { outputs: 8 } } layer { batch_norm {} } "
                           "layer { activation {} } layer { average_pool { kernel: 0 } } "
@@ -95,7 +104,9 @@ TEST_CASE("no two parameters or buffers of a network have one name", "[runtime][
       {"resnet { depth: 50 }", &kCifar},
       {"lstm { residual: true }", &kTokens},
       {"gpt { tied: false }", &kTokens},
-      {"gpt {}", &kTokens}};
+      {"gpt {}", &kTokens},
+      {"llama {}", &kTokens},
+      {"llama { tied: true experts: 3 }", &kTokens}};
   for (const auto& [model, data] : networks) {
     INFO(model);
     const auto network = network_of("model { " + model + " }", *data);
@@ -145,6 +156,16 @@ TEST_CASE("muon's matrices are the hidden layers' weights", "[runtime][model]") 
                     "transformer.h.0.mlp.c_proj.weight"};
   CHECK(matrices("gpt { layers: 1 width: 8 }", kTokens) == block);
   CHECK(matrices("gpt { layers: 1 width: 8 tied: false }", kTokens) == block);
+  CHECK(matrices("llama { layers: 1 width: 8 }", kTokens) ==
+        Names{"model.layers.0.self_attn.qkv_proj.weight",
+              "model.layers.0.self_attn.o_proj.weight",
+              "model.layers.0.mlp.gate_up_proj.weight",
+              "model.layers.0.mlp.down_proj.weight"});
+  CHECK(matrices("llama { layers: 1 width: 8 experts: 1 chosen: 1 }", kTokens) ==
+        Names{"model.layers.0.self_attn.qkv_proj.weight",
+              "model.layers.0.self_attn.o_proj.weight",
+              "model.layers.0.block_sparse_moe.experts.0.w13.weight",
+              "model.layers.0.block_sparse_moe.experts.0.w2.weight"});
 }
 
 TEST_CASE("a network that does not fit the data is refused in a sentence", "[runtime][model]") {
@@ -165,11 +186,23 @@ TEST_CASE("a network that does not fit the data is refused in a sentence", "[run
       "resnet { depth: 34 }", kCifar, "model: resnet.depth is 34 (legal: 18, 20, 32, 50, 56)");
   check_refused("vgg { depth: 13 }", kCifar, "model: vgg.depth is 13 (legal: 11, 16)");
   check_refused("gpt {}", kVectors, "model: gpt needs tokens, such as data: text");
+  check_refused("llama {}", kVectors, "model: llama needs tokens, such as data: text");
+  check_refused("llama { width: 12 heads: 4 kv_heads: 3 }",
+                kTokens,
+                "model: llama.kv_heads: 3 does not divide llama.heads 4");
+  check_refused(
+      "llama { width: 12 heads: 4 }",
+      kTokens,
+      "model: llama.heads: a head has 3 columns, and rotary positions turn pairs of them");
+  check_refused("llama { experts: 2 chosen: 3 }",
+                kTokens,
+                "model: llama.chosen: 3 are more than llama.experts 2");
   check_refused("lstm {}", kCifar, "model: lstm needs tokens, such as data: text");
   check_refused(
       "gpt { width: 10 heads: 4 }", kTokens, "model: gpt.heads: 4 does not divide gpt.width 10");
-  check_refused(
-      "mlp {}", kTokens, "model: mlp cannot read tokens; for text choose gpt, lstm or layers");
+  check_refused("mlp {}",
+                kTokens,
+                "model: mlp cannot read tokens; for text choose gpt, llama, lstm or layers");
   check_refused(
       "quadratic {}", kGrey, "model: quadratic has no use for data; select it with data: none");
   check_refused("mlp {} label_smoothing: 0.1",
@@ -217,6 +250,31 @@ TEST_CASE("a list of layers that does not fit is refused by its place", "[runtim
   check_refused(layers("layer { lstm {} }"),
                 kVectors,
                 "model: layers.0: needs a sequence (T, width), and gets (20)");
+  const std::string text = "layer { embedding { width: 12 } } ";
+  check_refused(layers(text + "layer { attention { heads: 4 kv_heads: 3 } } layer { dense {} }"),
+                kTokens,
+                "model: layers.1: kv_heads: 3 does not divide heads 4");
+  check_refused(layers(text + "layer { attention { heads: 4 rotary: 9 } } layer { dense {} }"),
+                kTokens,
+                "model: layers.1: rotary: a head has 3 columns, and pairs of them are turned");
+  check_refused(layers(text + "layer { mixture { experts: 2 chosen: 3 } } layer { dense {} }"),
+                kTokens,
+                "model: layers.1: chosen: 3 are more than the 2 experts");
+  for (const char* const what : {"swiglu", "mixture"}) {
+    check_refused(layers(concat("layer { ", what, " {} } layer { dense {} }")),
+                  kVectors,
+                  "model: layers.0: needs a sequence (T, width), and gets (20)");
+  }
+  for (const char* const what : {"swap", "concatenate"}) {
+    check_refused(layers(concat("layer { ", what, " { name: 'a' } } layer { dense {} }")),
+                  kVectors,
+                  "model: layers.0: no skip connection named a is open");
+  }
+  check_refused(
+      layers("layer { fork {} } layer { max_pool {} } layer { concatenate {} } layer { dense {} }"),
+      kGrey,
+      "model: layers.2: x is (14, 14, 1), the skip (28, 28, 1); they may differ in the last "
+      "extent");
   check_refused(layers("layer { fork {} } layer { dense {} }"),
                 kVectors,
                 "model: layers: the skip connection skip is never joined");
