@@ -9,6 +9,7 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/checkpoint/hugging_face.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/checkpoint/store.hpp"
 #include "runtime/checkpoint/weights.hpp"
@@ -31,6 +32,7 @@ struct CkptArguments {
   std::string only;
   std::vector<std::string> skip;
   std::vector<std::string> assignments;
+  bool hugging_face = false;
 };
 
 std::string shape_text(const SafetensorsEntry& entry) {
@@ -121,6 +123,9 @@ Result<std::string> export_weights(const CkptArguments& arguments) {
   if (!file) {
     return file.error();
   }
+  if (arguments.hugging_face) {
+    file = to_hugging_face(*file);
+  }
   auto entries = selection(*file, arguments);
   if (!entries) {
     return entries.error();
@@ -167,7 +172,12 @@ Result<std::string> import_weights(const CkptArguments& arguments) {
     return blueprint.error();
   }
   const std::vector<WeightSpec> specs = weight_specs(blueprint->network);
-  auto values = read_weights(arguments.files[0], specs, arguments.skip);
+  const auto file = SafetensorsFile::open(weights_path(arguments.files[0]));
+  if (!file) {
+    return file.error();
+  }
+  auto values = read_weights(
+      arguments.hugging_face ? from_hugging_face(*file, specs) : *file, specs, arguments.skip);
   if (!values) {
     const Error& error = values.error();
     return error.kind == ErrorKind::usage ? Error{error.kind, "--skip: " + error.message} : error;
@@ -269,21 +279,23 @@ struct Action {
   bool takes_glob;
   bool takes_set;
   bool takes_skip;
+  bool takes_hugging_face;
   Result<std::string> (*run)(const CkptArguments&);  // the text for stdout
 };
 
 constexpr std::array kActions{
-    Action{"ls", "FILE|RUN_DIR", 1, true, false, false, list},
-    Action{"verify", "RUN_DIR|CHECKPOINT", 1, false, false, false, verify},
-    Action{"export", "FILE|RUN_DIR OUT.safetensors", 2, true, false, false, export_weights},
+    Action{"ls", "FILE|RUN_DIR", 1, true, false, false, false, list},
+    Action{"verify", "RUN_DIR|CHECKPOINT", 1, false, false, false, false, verify},
+    Action{"export", "FILE|RUN_DIR OUT.safetensors", 2, true, false, false, true, export_weights},
     Action{"import",
            "IN.safetensors EXPERIMENT OUT.safetensors",
            3,
            false,
            true,
            true,
+           true,
            import_weights},
-    Action{"init", "EXPERIMENT OUT.safetensors", 2, false, true, false, initial_weights},
+    Action{"init", "EXPERIMENT OUT.safetensors", 2, false, true, false, false, initial_weights},
 };
 
 Error unknown_action(const std::string& name) {
@@ -310,12 +322,14 @@ Result<std::string> run(const CkptArguments& arguments) {
   }
   if (arguments.files.size() != action->count || (!arguments.only.empty() && !action->takes_glob) ||
       (!arguments.assignments.empty() && !action->takes_set) ||
-      (!arguments.skip.empty() && !action->takes_skip)) {
-    return usage_error("ckpt: it is `troupe ckpt {}{}{}{} {}`",
+      (!arguments.skip.empty() && !action->takes_skip) ||
+      (arguments.hugging_face && !action->takes_hugging_face)) {
+    return usage_error("ckpt: it is `troupe ckpt {}{}{}{}{} {}`",
                        action->name,
                        action->takes_glob ? " [--only-glob GLOB]" : "",
                        action->takes_set ? " [--set PATH=VALUE]" : "",
                        action->takes_skip ? " [--skip GLOB]" : "",
+                       action->takes_hugging_face ? " [--hugging-face]" : "",
                        action->files);
   }
   return action->run(arguments);
@@ -345,6 +359,10 @@ Command declare_ckpt() {
                    .doc = "import: parameters like this, as head*, are not taken from the file but "
                           "made by seed; repeatable",
                    .type = "GLOB"},
+                  {.names = "--hugging-face",
+                   .value = &arguments->hugging_face,
+                   .doc = "export, import: the other file has the names and the order of "
+                          "transformers, for gpt and llama"},
                   set_option(arguments->assignments, "import, init: sets a key of the experiment")},
       .action = [arguments](Console& console) {
         const auto text = run(*arguments);

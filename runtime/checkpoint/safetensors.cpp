@@ -302,6 +302,18 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
   return file;
 }
 
+SafetensorsFile SafetensorsFile::of(SafetensorsFile file,
+                                    std::vector<SafetensorsEntry> entries,
+                                    std::shared_ptr<const void> contents) {
+  file.contents_ = std::move(contents);
+  file.entries_ = std::move(entries);
+  file.by_name_.clear();
+  for (std::size_t i = 0; i < file.entries_.size(); ++i) {
+    file.by_name_.emplace(file.entries_[i].name, i);
+  }
+  return file;
+}
+
 const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
   const auto at = by_name_.find(name);
   return at == by_name_.end() ? nullptr : &entries_[at->second];

@@ -44,6 +44,11 @@ class SafetensorsFile {
   /// Error (data) with path and reason where the file cannot be read or is not well-formed.
   static Result<SafetensorsFile> open(const std::filesystem::path& path);
 
+  /// `file` with other tensors, whose names differ; `contents` owns their bytes.
+  static SafetensorsFile of(SafetensorsFile file,
+                            std::vector<SafetensorsEntry> entries,
+                            std::shared_ptr<const void> contents);
+
   const std::filesystem::path& path() const { return path_; }
 
   /// In the order of the header.

@@ -1,6 +1,5 @@
 #include "runtime/checkpoint/weights.hpp"
 
-#include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/number_array.hpp"
 #include "runtime/data/preparation_text.hpp"
 #include "runtime/record/json.hpp"
@@ -189,6 +188,13 @@ Result<void> write_weights(const std::filesystem::path& path,
 Result<std::vector<ParameterValues>> read_weights(const std::filesystem::path& path,
                                                   const std::vector<WeightSpec>& specs,
                                                   const std::vector<std::string>& skip) {
+  const auto file = SafetensorsFile::open(weights_path(path));
+  return file ? read_weights(*file, specs, skip) : file.error();
+}
+
+Result<std::vector<ParameterValues>> read_weights(const SafetensorsFile& file,
+                                                  const std::vector<WeightSpec>& specs,
+                                                  const std::vector<std::string>& skip) {
   for (const std::string& pattern : skip) {
     if (std::none_of(specs.begin(), specs.end(), [&](const WeightSpec& spec) {
           return is_like(spec.name, pattern);
@@ -197,19 +203,15 @@ Result<std::vector<ParameterValues>> read_weights(const std::filesystem::path& p
                    concat("no parameter of the network is called like ", json_string(pattern))};
     }
   }
-  auto file = SafetensorsFile::open(weights_path(path));
-  if (!file) {
-    return file.error();
-  }
-  if (const auto different = differences(*file, specs, skip); !different.empty()) {
+  if (const auto different = differences(file, specs, skip); !different.empty()) {
     return Error{ErrorKind::data,
-                 concat(file->path().string(), " does not fit the network: ", joined(different))};
+                 concat(file.path().string(), " does not fit the network: ", joined(different))};
   }
   std::vector<ParameterValues> values;
   for (const WeightSpec& spec : specs) {
     values.push_back(is_skipped(spec.name, skip)
                          ? ParameterValues{}
-                         : from_file(spec, floats_of(*file->find(spec.name))));
+                         : from_file(spec, floats_of(*file.find(spec.name))));
   }
   return values;
 }

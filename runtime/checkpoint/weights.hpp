@@ -12,6 +12,7 @@
 #pragma once
 
 #include "kernels/stream.hpp"
+#include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/preparation.hpp"
 #include "runtime/model/chunk.hpp"
 
@@ -62,6 +63,11 @@ Result<void> write_weights(const std::filesystem::path& path,
 Result<std::vector<ParameterValues>> read_weights(const std::filesystem::path& path,
                                                   const std::vector<WeightSpec>& specs,
                                                   const std::vector<std::string>& skip = {});
+
+/// The same of a file that has been opened.
+Result<std::vector<ParameterValues>> read_weights(const SafetensorsFile& file,
+                                                  const std::vector<WeightSpec>& specs,
+                                                  const std::vector<std::string>& skip);
 
 /// What the data of their training has gone through, where the file tells. Error (data) where the file is not
 /// usable or what it tells is not.
