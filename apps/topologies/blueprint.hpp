@@ -31,8 +31,8 @@ struct Blueprint {
   proto::Experiment experiment;  // resolved
   std::shared_ptr<const Dataset> data;
   Network network;
-  std::optional<Grid> grid;       // of the network, where its chunks are cut in width
-  std::vector<std::int64_t> cut;  // first layer of each chunk, of chunk_network()
+  std::optional<SectionedNetwork> grid;  // of the network, where its chunks are cut in width
+  std::vector<std::int64_t> cut;         // first layer of each chunk, of chunk_network()
   std::vector<std::shared_ptr<const Chunk>> chunks;
   std::vector<std::shared_ptr<const Chunk>> predictors;  // of error signals, by module; or empty
   std::vector<std::shared_ptr<const Chunk>> input_predictors;  // by module but the first; or empty

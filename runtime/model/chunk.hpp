@@ -15,7 +15,7 @@ namespace troupe {
 
 class Chunk {
  public:
-  /// Chunk `index` of a network whose chunks begin at layers `first_layers` (a Grid's where it is cut in width). Its untied parameters
+  /// Chunk `index` of a network whose chunks begin at layers `first_layers` (a SectionedNetwork's where it is cut in width). Its untied parameters
   /// are divided in layer order among `shards` slices (no more than it has parameters), as equal in
   /// size as that allows; with `fragments` > 0 as lay_out() has it. `sends_back`: somebody wants the gradient by its input; by default where a chunk
   /// is before it.

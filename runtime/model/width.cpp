@@ -34,7 +34,7 @@ class Cutter {
     open_section(0);
   }
 
-  Result<Grid> cut() {
+  Result<SectionedNetwork> cut() {
     for (std::size_t i = 0; i < network_.layers.size(); ++i) {
       if (i > 0 && chunk_of(i) != sections_.back().chunk) {
         open_section(chunk_of(i));
@@ -219,8 +219,8 @@ class Cutter {
     return true;
   }
 
-  Grid grid() {
-    Grid grid;
+  SectionedNetwork grid() {
+    SectionedNetwork grid;
     grid.network = network_;
     grid.network.layers.clear();
     grid.network.after.clear();
@@ -274,9 +274,9 @@ class Cutter {
 
 }  // namespace
 
-Result<Grid> cut_in_width(const Network& network,
-                          const std::vector<std::int64_t>& first_layers,
-                          std::int32_t parts) {
+Result<SectionedNetwork> cut_in_width(const Network& network,
+                                      const std::vector<std::int64_t>& first_layers,
+                                      std::int32_t parts) {
   return Cutter(network, first_layers, parts).cut();
 }
 

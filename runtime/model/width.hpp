@@ -26,7 +26,7 @@
 namespace troupe {
 
 /// A network cut into sections and parts: what a Chunk is made of.
-struct Grid {
+struct SectionedNetwork {
   /// The layers of all chunks, one chunk behind the other; `width` is set.
   Network network;
   std::vector<std::int64_t> first_layers;  // by chunk; part t of section s is chunk s T + t
@@ -36,9 +36,9 @@ struct Grid {
 
 /// `network`, whose chunks begin at layers `first_layers`, in `parts` parts. Error (usage) where a layer is not made for
 /// it, with the layer's name.
-Result<Grid> cut_in_width(const Network& network,
-                          const std::vector<std::int64_t>& first_layers,
-                          std::int32_t parts);
+Result<SectionedNetwork> cut_in_width(const Network& network,
+                                      const std::vector<std::int64_t>& first_layers,
+                                      std::int32_t parts);
 
 /// What a part has made at a junction, or its gradients: by part that is to get it. Skip connections, and everything where
 /// there is no junction, go to the same part.
