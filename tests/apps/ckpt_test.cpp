@@ -290,11 +290,11 @@ TEST_CASE("ckpt never overwrites, and says how it is called", "[apps]") {
       2,
       "ckpt: \"exprot\" is none of ls, verify, export, import, init, did you mean export?");
   check_refused({"ckpt", "ls"}, 2, "ckpt: it is `troupe ckpt ls [--only-glob GLOB] FILE|RUN_DIR`");
-  check_refused(
-      {"ckpt", "import", "a", "quadratic", folder / "b", "--only-glob", "x"},
-      2,
-      "ckpt: it is `troupe ckpt import [--set PATH=VALUE] [--skip GLOB] IN.safetensors EXPERIMENT "
-      "OUT.safetensors`");
+  check_refused({"ckpt", "import", "a", "quadratic", folder / "b", "--only-glob", "x"},
+                2,
+                "ckpt: it is `troupe ckpt import [--set PATH=VALUE] [--skip GLOB] [--hugging-face] "
+                "IN.safetensors EXPERIMENT "
+                "OUT.safetensors`");
   check_refused({"ckpt", "ls", "/nonexistent"}, 3, "it cannot be opened: No such file");
   REQUIRE(write_safetensors(folder / "empty", {}, {}));
   CHECK(run_program({"ckpt", "ls", folder / "empty"}).out ==

@@ -190,7 +190,7 @@ TEST_CASE("every alternative can be chosen and resolves with its own defaults", 
     CHECK(text.find(' ' + field.name() + " {") != text.npos);
     CHECK(MessageDifferencer::Equals(parsed(text), experiment));
   });
-  CHECK(count == 200);
+  CHECK(count == 201);
 }
 
 TEST_CASE("a list of groups is read, printed and checked like any other", "[messages]") {
@@ -218,7 +218,8 @@ TEST_CASE("a list of groups is read, printed and checked like any other", "[mess
   CHECK(parse_error(R"({"model": {"layers": {"layer": [{"dense": {}}, {"dens": {}}]}}})") ==
         "run.textproto:1: model.layers.layer[1] has no key \"dens\", did you mean \"dense\"? "
         "(legal: dense, convolution, batch_norm, group_norm, layer_norm, activation, max_pool, "
-        "average_pool, dropout, embedding, attention, lstm, fork, join, custom)");
+        "average_pool, dropout, embedding, attention, lstm, fork, join, custom, "
+        "rms_norm, swiglu, mixture, concatenate, swap)");
   CHECK(set_error("model.layers.layer=dense") ==
         "model.layers.layer: model.layers.layer is a list of groups, write it in a file "
         "(layer { ... } for each)");
@@ -455,10 +456,10 @@ TEST_CASE("--set names what is wrong, what is near and what is legal", "[message
         "batchSize: an experiment has no key \"batchSize\", did you mean \"data.batch_size\"?" +
             kTopLevel);
   CHECK(set_error("model.hidden=[4]") ==
-        "model.hidden: model has no key \"hidden\", did you mean \"model.mlp.hidden\", "
-        "\"model.snn.hidden\" or \"model.llama.hidden\"? (legal: linear, mlp, lenet5, snn, "
-        "quadratic, vgg, "
-        "resnet, lstm, gpt, layers, logistic, custom, llama, label_smoothing)");
+        "model.hidden: model has no key \"hidden\", did you mean \"model.mlp.hidden\" or "
+        "\"model.snn.hidden\" or \"model.layers.layer.swiglu.hidden\"? (legal: linear, mlp, "
+        "lenet5, snn, "
+        "quadratic, vgg, resnet, lstm, gpt, layers, logistic, custom, llama, label_smoothing)");
   CHECK(set_error("optimizer.rate=1").find("did you mean \"learning_rate\"?") != std::string::npos);
   CHECK(set_error("qqq=4") == "qqq: an experiment has no key \"qqq\"" + kTopLevel);
   CHECK(set_error("pipeline.=4") == "pipeline.: pipeline has no key \"\"" + kPipeline);

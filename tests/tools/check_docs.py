@@ -49,7 +49,7 @@ SHORTER = [
     (r"^build/my_troupe (sim|compare) ", "--set stop.updates=24"),
     (r"^build/my_troupe sim ", "--set data.glyphs.limit=2000"),
     (r"cifar10-resnet20", "--set data.batch_size=2"),
-    (r"shakespeare-gpt|gpt-basis-rotation", "--set data.batch_size=2"),
+    (r"shakespeare-(gpt|llama)|gpt-basis-rotation", "--set data.batch_size=2"),
     (r"mine\.textproto", "--set data.mnist.path=$TROUPE_DATA/mnist"),
     (r" data\.mnist\.limit=20000 ", "--set data.mnist.limit=500"),
     (r"record\.checkpoint\.every=200", "--set record.checkpoint.every=4 --set record.checkpoint.keep=9"),

@@ -291,7 +291,7 @@ def decoupled():
         yield Case("untied", [K + "2", "pipeline.cut=[2]", S + "sequential"] + [synthetic + s for s in more], run=False)
     for method in ["direct_feedback_alignment", "local_loss", "greedy"]:
         yield Case("untied", [K + "2", "pipeline.cut=[2]", d + method, S + "sequential"])
-        yield Case("mixture", [K + "2", "pipeline.cut=[6]", d + method, S + "sequential"])
+        yield Case("mixture", [K + "2", "pipeline.cut=[7]", d + method, S + "sequential"])
     for more in [["conditioned=true"], ["unlocked=true", "predictor.mlp.width=6"]]:
         yield Case("lstm", [K + "2", "pipeline.cut=[4]", S + "sequential"] + [synthetic + s for s in more], run=False)
     yield Case("lstm", streams)
