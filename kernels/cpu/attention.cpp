@@ -286,7 +286,7 @@ struct Sizes {
   /// How many keys the queries before `end` see.
   std::int64_t keys_of(std::int64_t end) const { return causal ? end : T; }
 
-  /// The last key that a query sees, which is the first of its block.
+  /// The last key that this query sees; T, behind all keys, where it sees them all.
   std::int64_t seen_by(std::int64_t query) const { return causal ? query : T; }
 
   /// Head h of sequence b in a (B, T, width) tensor, from `column` on.
