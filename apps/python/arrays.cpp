@@ -75,6 +75,22 @@ Tensor tensor_of(nb::handle array, Stream& stream, const std::string& what) {
   return copy;
 }
 
+nb::list arrays_of(std::span<const Tensor> tensors) {
+  nb::list all;
+  for (const Tensor& tensor : tensors) {
+    all.append(array_of(tensor));
+  }
+  return all;
+}
+
+std::vector<Tensor> tensors_of(nb::handle arrays, Stream& stream, const std::string& what) {
+  std::vector<Tensor> all;
+  for (const nb::handle array : arrays) {
+    all.push_back(tensor_of(array, stream, what));
+  }
+  return all;
+}
+
 Tensor token(nb::handle object, const void* mark) {
   Tokens& all = tokens();
   auto* const slot = new Slot{.mark = mark};

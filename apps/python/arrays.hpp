@@ -8,6 +8,7 @@
 
 #include <nanobind/ndarray.h>
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ namespace troupe::python {
 
 /// The same memory, which lives as long as the array. With the GIL.
 nb::object array_of(const Tensor& tensor);
+
+nb::list arrays_of(std::span<const Tensor> tensors);
 
 /// Of numbers that C++ has made. With the GIL.
 template <class T>
@@ -27,6 +30,7 @@ nb::object array_of(std::vector<T> values) {
 /// The same memory where that is contiguous and aligned as the library wants it; else a copy. float32 or int32.
 /// `what` begins the sentence of PythonFailed. With the GIL.
 Tensor tensor_of(nb::handle array, Stream& stream, const std::string& what);
+std::vector<Tensor> tensors_of(nb::handle arrays, Stream& stream, const std::string& what);
 
 /// A tensor whose buffer holds a Python object: what a layer leaves in `saved`. With the GIL.
 Tensor token(nb::handle object, const void* mark);

@@ -17,31 +17,17 @@
 namespace troupe::python {
 namespace {
 
-nb::list arrays_of(const std::vector<Tensor>& tensors) {
-  nb::list all;
-  for (const Tensor& tensor : tensors) {
-    all.append(array_of(tensor));
-  }
-  return all;
-}
-
-std::vector<Tensor> tensors_of(nb::handle arrays, Stream& stream, const std::string& what) {
-  std::vector<Tensor> all;
-  for (const nb::handle array : arrays) {
-    all.push_back(tensor_of(array, stream, what));
-  }
-  return all;
-}
-
-/// An object with heard(what, numbers, arrays), mix(own) -> a job that makes the next weights, or None, and
-/// settled(step, weights, tell). Arrays that have been told are not written to any more.
+/// An object with heard(what, numbers, arrays), stepped(step, own, tell), complete(step, living), mix(own) -> a job that
+/// makes the next weights, or None, and settled(step, weights, tell). Arrays that have been told are not written to any more.
 class PythonPeers final : public PeerExchange {
  public:
   PythonPeers(const ExchangeSeat& seat, HeldRef object, std::string name)
       : PeerExchange(seat),
         object_(std::move(object)),
         name_(std::move(name)),
-        keeps_(nb::hasattr(object_->get(), "state")) {}
+        keeps_(nb::hasattr(object_->get(), "state")),
+        steps_(nb::hasattr(object_->get(), "stepped")),
+        waits_(nb::hasattr(object_->get(), "complete")) {}
 
   /// By state() -> (numbers, arrays) and restore(numbers, arrays) of the object.
   void archive(Archive& a) override {
@@ -87,46 +73,88 @@ class PythonPeers final : public PeerExchange {
     });
   }
 
-  void settled(const Weights& weights, Effects& fx) override {
-    const auto tell_peer = [this, &fx, &weights](
-                               std::int32_t to, std::string what, std::vector<double> numbers) {
-      const bool there = makes(to, step());
-      if (there) {
-        tell(to, std::move(what), std::move(numbers), values_of(weights), fx);
+  void stepped(const Weights& own, Effects& fx) override {
+    if (steps_) {
+      call("stepped", own, fx);
+    }
+  }
+
+  bool complete() const override {
+    return !waits_ || with_python(name_ + ".complete", [&] {
+      std::vector<std::int32_t> living;
+      for (std::size_t r = 0; r < seat().peers.size(); ++r) {
+        if (makes(static_cast<std::int32_t>(r), step())) {
+          living.push_back(static_cast<std::int32_t>(r));
+        }
       }
-      return there;
-    };
-    with_python(name_ + ".settled", [&] {
-      object_->get().attr("settled")(
-          step(), arrays_of(PeerExchange::values_of(weights)), nb::cpp_function(tell_peer));
+      return nb::cast<bool>(object_->get().attr("complete")(step(), living));
     });
   }
 
+  void settled(const Weights& weights, Effects& fx) override { call("settled", weights, fx); }
+
  private:
+  /// `what`(step, weights, tell).
+  void call(const char* what, const Weights& weights, Effects& fx) {
+    const std::string where = name_ + "." + what;
+    const auto open = std::make_shared<bool>(true);  // until the call is over
+    const auto tell_peer =
+        [&, open](
+            std::int32_t to, std::string note, std::vector<double> numbers, nb::handle arrays) {
+          if (!*open) {
+            throw nb::value_error("tell() is for the call alone that it was given to");
+          }
+          const bool there = makes(to, step());
+          if (there) {
+            Stream stream{Device{}};
+            tell(to,
+                 std::move(note),
+                 std::move(numbers),
+                 arrays.is_none() ? values_of(weights)
+                                  : tensors_of(arrays, stream, where + ": an array"),
+                 fx);
+          }
+          return there;
+        };
+    with_python(where, [&] {
+      const std::unique_ptr<bool, void (*)(bool*)> closes(open.get(),
+                                                          [](bool* is) { *is = false; });
+      object_->get().attr(what)(step(),
+                                arrays_of(PeerExchange::values_of(weights)),
+                                nb::cpp_function(tell_peer,
+                                                 nb::arg("replica"),
+                                                 nb::arg("what"),
+                                                 nb::arg("numbers"),
+                                                 nb::arg("arrays").none() = nb::none()));
+    });
+  }
+
   HeldRef object_;
   std::string name_;
   bool keeps_;
+  bool steps_;
+  bool waits_;
 };
 
 void register_python_exchange(nb::handle exchange) {
   const SchemeInfo info = info_of(exchange);
-  raise_where_refused(register_exchange(
-      {.info = info,
-       .equations = nb::cast<std::string>(exchange.attr("equations")),
-       .memory = nb::cast<std::string>(exchange.attr("memory")),
-       .peer = [of = hold(exchange),
-                info](const ExchangeSeat& seat) -> std::unique_ptr<PeerExchange> {
-         return with_python(info.name, [&] {
-           const nb::dict values = values_of(info.options, [&](const Option& option) {
-             return seat.options.number(option.name);
-           });
-           return std::make_unique<PythonPeers>(
-               seat,
-               hold(of->get()(values, seat.replica, seat.peers.size(), seat.seed)),
-               info.name);
-         });
-       },
-       .evaluated = Evaluated::mean}));
+  raise_where_refused(
+      register_exchange({.info = info,
+                         .equations = nb::cast<std::string>(exchange.attr("equations")),
+                         .memory = nb::cast<std::string>(exchange.attr("memory")),
+                         .peer = [of = hold(exchange),
+                                  info](const ExchangeSeat& seat) -> std::unique_ptr<PeerExchange> {
+                           return with_python(info.name, [&] {
+                             return std::make_unique<PythonPeers>(
+                                 seat,
+                                 hold(of->get()(values_of(info.options, seat.options),
+                                                seat.replica,
+                                                seat.peers.size(),
+                                                seat.seed)),
+                                 info.name);
+                           });
+                         },
+                         .evaluated = Evaluated::mean}));
 }
 
 }  // namespace

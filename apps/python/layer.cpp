@@ -17,14 +17,18 @@
 namespace troupe::python {
 namespace {
 
-/// Of (name, shape, flags) each, with flags out of "one", "matrix", "tied", "table".
+/// Of (name, shape, flags) each, with flags out of "one", "uniform", "matrix", "tied", "table".
 std::vector<ParameterSpec> specs_of(nb::handle list) {
   std::vector<ParameterSpec> all;
   for (const nb::handle one : list) {
     const auto flags = nb::cast<std::set<std::string>>(one[2]);
+    const Shape shape = shape_of(one[1]);
     all.push_back({.name = nb::cast<std::string>(one[0]),
-                   .shape = shape_of(one[1]),
-                   .initial = flags.contains("one") ? Initial::one : Initial::zero,
+                   .shape = shape,
+                   .initial = flags.contains("one")       ? Initial::one
+                              : flags.contains("uniform") ? Initial::uniform_fan_in
+                                                          : Initial::zero,
+                   .fan_in = shape.elements() / shape[0],
                    .matrix = flags.contains("matrix"),
                    .tied = flags.contains("tied"),
                    .table = flags.contains("table")});
@@ -108,14 +112,6 @@ class PythonLayer final : public Layer {
  private:
   static const void* first(Parameters w) { return w.empty() ? nullptr : w.front().data<float>(); }
 
-  static nb::list arrays_of(std::span<const Tensor> tensors) {
-    nb::list all;
-    for (const Tensor& tensor : tensors) {
-      all.append(array_of(tensor));
-    }
-    return all;
-  }
-
   static void add(nb::handle gradient, const Gradient& to, const std::string& where) {
     nb::ndarray<const float, nb::c_contig, nb::device::cpu> given;
     const auto out = to.to.span<float>();
@@ -156,6 +152,10 @@ Result<void> build(const HeldRef& builder, Network& network, const NetworkContex
 }
 
 }  // namespace
+
+std::shared_ptr<const Layer> layer_of(nb::handle object) {
+  return std::make_shared<PythonLayer>(object);
+}
 
 void bind_layers(nb::module_& m) {
   m.def("register_networks", [](nb::handle builder) {

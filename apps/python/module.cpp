@@ -12,5 +12,6 @@ NB_MODULE(_troupe, m) {
   troupe::python::bind_layers(m);
   troupe::python::bind_schema(m);
   troupe::python::bind_schemes(m);
+  troupe::python::bind_parts(m);
   troupe::python::bind_exchanges(m);
 }

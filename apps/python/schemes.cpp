@@ -170,27 +170,37 @@ View view_of(nb::handle made, const std::string& name) {
 class PythonPolicy final : public ViewPolicy {
  public:
   PythonPolicy(HeldRef object, std::string name)
-      : object_(std::move(object)), name_(std::move(name)) {}
+      : object_(std::move(object)),
+        name_(std::move(name)),
+        stashes_(!nb::hasattr(object_->get(), "backward")) {}
 
-  View forward(const Action& action) const override {
-    return with_python(name_ + ".forward", [&] {
-      return view_of(object_->get().attr("forward")(action), name_ + ".forward");
-    });
-  }
+  View forward(const Action& action) const override { return view("forward", action); }
+
+  bool stashes() const override { return stashes_; }
 
  private:
+  View unstashed(const Action& action, std::int64_t /*forward_natural*/) const override {
+    return view("backward", action);
+  }
+
+  View view(const char* method, const Action& action) const {
+    const std::string where = name_ + "." + method;
+    return with_python(where, [&] { return view_of(object_->get().attr(method)(action), where); });
+  }
+
   HeldRef object_;
   std::string name_;
+  bool stashes_;
 };
 
 void register_python_policy(nb::handle policy) {
   const SchemeInfo info = info_of(policy);
   const auto make = [of = hold(policy), info](const OptionValues& values) {
-    return hold(of->get()(
-        values_of(info.options, [&](const Option& option) { return values.number(option.name); })));
+    return hold(of->get()(values_of(info.options, values)));
   };
   PolicyScheme scheme{.info = info,
                       .reads = nb::cast<std::string>(policy.attr("reads")),
+                      .newest_only = nb::cast<bool>(policy.attr("newest_only")),
                       .predicts = nb::cast<bool>(policy.attr("predicts"))};
   scheme.view = [make, name = info.name](const WeightContext& c, const Schedule&) {
     return with_python(name,

@@ -28,8 +28,13 @@ nb::dict values_of(const std::vector<Option>& options, Number&& number) {
   return values;
 }
 
-/// Server rules and weight policies; exchanges between peers.
+inline nb::dict values_of(const std::vector<Option>& options, const OptionValues& values) {
+  return values_of(options, [&](const Option& option) { return values.number(option.name); });
+}
+
+/// Server rules and weight policies; optimizers, codecs, schedules and layers; exchanges between peers.
 void bind_schemes(nb::module_& m);
+void bind_parts(nb::module_& m);
 void bind_exchanges(nb::module_& m);
 
 }  // namespace troupe::python

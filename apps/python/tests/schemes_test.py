@@ -103,12 +103,6 @@ TRUST = {"stop.updates": 60, "pipeline.weights.custom.name": "fading_trust"}
 GOSSIP = {**FOUR, "replicas.exchange.custom.name": "gosgd"}
 
 
-@pytest.mark.parametrize("program, sets", [("my_troupe", RULE), ("my_troupe", LIMITED), ("my_policy", TRUST),
-                                           ("my_exchange", GOSSIP)])
-def test_the_same_scheme_in_cpp_has_the_same_bits(cpp, program, sets):
-    assert troupe.sim("teacher-mlp", sets).sha256 == cpp(program, "teacher-mlp", sets)
-
-
 def test_a_policy_that_says_what_spectrain_does_is_spectrain():
     full = {**TRUST, "pipeline.weights.custom.values.trust": 1}
     assert troupe.sim("teacher-mlp", full).sha256 == \

@@ -1,15 +1,16 @@
 """Troupe: asynchronous training of neural networks by a company of actors.
 
-run(), sim() and compare() train; Rule, Policy and Exchange are base classes of schemes of one's own; arrays() and samples()
-make data sets; troupe.torch makes networks of torch modules.
+run(), sim() and compare() train; Rule, Policy, Exchange, Optimizer, Codec, Schedule and Layer are base classes of schemes
+of one's own; arrays() and samples() make data sets; troupe.torch makes networks of torch modules.
 """
 
 from ._command import DataError, Departed, Diverged, Error, Interrupted, Lost, Text, UsageError
 from .data import Dataset, arrays, samples
 from .results import Comparison, Run, Table
 from .runs import Experiment, Finding, compare, conformance, explain, load, plan, replay, resume, run, sim
-from .schemes import Exchange, Option, Policy, Rule
+from .schemes import Codec, Exchange, Layer, Optimizer, Option, Policy, Rule, Schedule
 
 __all__ = ["run", "sim", "compare", "plan", "explain", "conformance", "resume", "replay", "load", "Experiment", "Run",
            "Comparison", "Table", "Text", "Finding", "arrays", "samples", "Dataset", "Rule", "Policy", "Exchange",
-           "Option", "Error", "UsageError", "DataError", "Diverged", "Lost", "Departed", "Interrupted"]
+           "Optimizer", "Codec", "Schedule", "Layer", "Option", "Error", "UsageError", "DataError", "Diverged", "Lost", "Departed",
+           "Interrupted"]
