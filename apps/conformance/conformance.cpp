@@ -25,6 +25,9 @@ Error unknown(const std::string& name) {
   add("exchanges: ", exchanges().all());
   add("schedules: ", schedule_schemes());
   add("weight policies: ", policy_schemes());
+  add("optimizers: ", optimizer_schemes());
+  add("codecs: ", codecs());
+  add("layers: ", layer_schemes());
   const std::string near = nearest(name, names);
   return {ErrorKind::usage,
           fill_in("conformance: there is no scheme \"{}\"{} ({})",
@@ -47,6 +50,15 @@ Result<std::vector<Finding>> check_conformance(const ConformanceOptions& options
   }
   if (const ExchangeScheme* const exchange = exchanges().find(options.rule)) {
     return conformance::check_exchange_conformance(*exchange, options);
+  }
+  if (const OptimizerScheme* const optimizer = optimizer_schemes().find(options.rule)) {
+    return conformance::check_optimizer_conformance(*optimizer, options);
+  }
+  if (const CodecScheme* const codec = codecs().find(options.rule)) {
+    return conformance::check_codec_conformance(*codec, options);
+  }
+  if (const LayerScheme* const layer = layer_schemes().find(options.rule)) {
+    return conformance::check_layer_conformance(*layer, options);
   }
   return unknown(options.rule);
 }

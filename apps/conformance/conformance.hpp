@@ -1,5 +1,6 @@
 // Whether a scheme keeps what the runtime promises of every one of its kind: a rule of the parameter
-// server, an exchange, a schedule, a weight policy (conformance/kits.hpp says what). Small networks on
+// server, an exchange, a schedule, a weight policy, an optimizer, a codec, a layer (conformance/kits.hpp
+// says what). Small networks on
 // built-in data, in virtual time; some seconds.
 #pragma once
 
@@ -13,7 +14,7 @@
 namespace troupe {
 
 struct ConformanceOptions {
-  std::string rule;  // or exchange, schedule or policy: built in, or as it was registered
+  std::string rule;  // or exchange, schedule, policy, ...: built in, or as it was registered
   std::vector<std::string> values{};    // "key=value": its options
   std::optional<std::int64_t> bound{};  // no gradient is applied that is more updates late
 };

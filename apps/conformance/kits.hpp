@@ -3,7 +3,10 @@
 
 #include "apps/conformance/conformance.hpp"
 #include "apps/conformance/trial.hpp"
+#include "runtime/model/registry.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
+#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/policy.hpp"
 #include "runtime/schemes/schedules/schedule_scheme.hpp"
 
@@ -61,6 +64,33 @@ Result<std::vector<Finding>> check_policy_conformance(const PolicyScheme& scheme
 /// Error (usage) where its options are wrong.
 Result<std::vector<Finding>> check_exchange_conformance(const ExchangeScheme& scheme,
                                                         const ConformanceOptions& options);
+
+/// Of a codec, in this order:
+///   messages   of many sizes: each is understood, and the same of the same numbers
+///   strangers  messages that were changed or cut: some are refused
+///   replay     two equal runs: equal orders of messages, equal weights
+///   resume     from each of its checkpoints a run ends as it does in one piece
+/// Error (usage) where its options are wrong, or it codes nothing.
+Result<std::vector<Finding>> check_codec_conformance(const CodecScheme& scheme,
+                                                     const ConformanceOptions& options);
+
+/// Of an optimizer, in this order; the first three of one that is a function:
+///   padding   where weights, gradient and moments are 0 they stay so
+///   in place  the same where the new weights take the place of the old ones
+///   pieces    the same weights wherever a slice is cut
+///   replay    two equal runs: equal orders of messages, equal weights
+///   resume    from each of its checkpoints a run ends as it does in one piece
+/// Error (usage) where its options are wrong.
+Result<std::vector<Finding>> check_optimizer_conformance(const OptimizerScheme& scheme,
+                                                         const ConformanceOptions& options);
+
+/// Of a layer, in this order:
+///   pure      two equal forwards: equal outputs
+///   gradient  by its input and each parameter as differences say
+///   adds      its gradients are added to those of earlier micro-batches where it is asked to
+/// Error (usage) where its options are wrong, or it fits none of the kit's shapes.
+Result<std::vector<Finding>> check_layer_conformance(const LayerScheme& scheme,
+                                                     const ConformanceOptions& options);
 
 /// The promise "replay" of two runs of one experiment.
 Finding equal_runs(const RunResult& first, const RunResult& second);

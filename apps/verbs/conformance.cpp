@@ -34,8 +34,8 @@ Command declare_conformance() {
   return {
       .options = {{.names = "NAME",
                    .value = &options->rule,
-                   .doc = "a rule, exchange, schedule or weight policy: built in, or one that this "
-                          "program has registered",
+                   .doc = "a rule, exchange, schedule, weight policy, optimizer, codec or layer: built "
+                          "in, or one that this program has registered",
                    .required = true},
                   {.names = "--value",
                    .value = &options->values,

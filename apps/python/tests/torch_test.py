@@ -11,7 +11,7 @@ import troupe
 torch = pytest.importorskip("torch")
 nn, F = torch.nn, torch.nn.functional
 from troupe import _troupe  # noqa: E402
-from troupe.torch import Network  # noqa: E402
+from troupe.torch import Network, from_torch  # noqa: E402
 
 torch.set_num_threads(1)
 BATCH, STEPS, RATE = 20, 50, 0.01
@@ -37,7 +37,7 @@ def block(i, o, p=0.0):
 
 
 def conv():
-    return [block(3, 8), block(8, 8), nn.MaxPool2d(2), nn.Sequential(nn.Flatten(), nn.Linear(128, 10))]
+    return [block(3, 8), block(8, 8), nn.MaxPool2d(2), nn.Hardtanh(0.1, 0.9, inplace=True), nn.Sequential(nn.Flatten(), nn.Linear(128, 10))]
 
 
 class Attention(nn.Module):
@@ -93,12 +93,13 @@ def lstm():
 KINDS = {"conv": (conv, images), "transformer": (transformer, texts), "tied": (tied, texts), "lstm": (lstm, texts)}
 
 
-def plain(modules, x, y):
+def plain(modules, x, y, steps=STEPS):
     """-> losses, and the net."""
-    net = nn.Sequential(*copy.deepcopy(modules)).train()  # what is tied stays so within one copy
+    whole = modules if isinstance(modules, nn.Module) else nn.Sequential(*modules)
+    net = copy.deepcopy(whole).train()  # what is tied stays so within one copy
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.9)
     x, y, losses = torch.from_numpy(x), torch.from_numpy(y).long(), []
-    for batch in range(STEPS):
+    for batch in range(steps):
         of = torch.from_numpy(_troupe.batch_order(len(x), BATCH, 1, batch))
         optimizer.zero_grad()
         loss = F.cross_entropy(net(x[of]).flatten(0, y.dim() - 1), y[of].flatten())
@@ -126,6 +127,105 @@ def test_a_flushed_schedule_is_the_plain_loop(kind, schedule):
     for name, tensor in net.state_dict().items():
         if name in run.weights:
             assert np.abs(run.weights[name] - tensor.numpy()).max() < 1e-5, name
+
+
+class Language(nn.Module):
+    """As people write them: blocks in a list, a table that is read at both ends, a loop."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.blocks, self.norm = Embedding(16), nn.ModuleList([Attention(16), Attention(16)]), nn.LayerNorm(16)
+        self.head = nn.Linear(16, 20, bias=False)
+        nn.init.normal_(self.embedding.tokens.weight, std=0.1)
+        self.head.weight = self.embedding.tokens.weight
+
+    def forward(self, x):
+        x = self.embedding(x)
+        for each in self.blocks:
+            x = each(x)
+        return self.head(self.norm(x))
+
+
+class Residual(nn.Module):
+    """Blocks with a way around each."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.a, self.b, self.head = block(3, 8), block(8, 8), block(8, 8), nn.Linear(512, 10)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = F.relu(x + self.a(x))
+        x = x + self.b(x)
+        return self.head(x.flatten(1))
+
+
+WHOLE = {"sequential": (lambda: nn.Sequential(*conv()), images, None, ["0", "1", "2", "3", "4"]),
+         "residual": (Residual, images, None, ["first", "head"]), "by node": (Residual, images, ["first", "relu"], None),
+         "language": (Language, texts, ["embedding", "blocks.0", "blocks.1"], ["embedding", "blocks.0", "blocks.1", "end"])}
+
+
+@pytest.mark.parametrize("which", WHOLE)
+def test_a_module_as_it_is_is_the_plain_loop(which):
+    torch.manual_seed(2)
+    make, data, cut, names = WHOLE[which]
+    net, (x, y) = make(), data()
+    network = from_torch(net, torch.from_numpy(x[:2]), cut)
+    assert names is None or network.names == names
+    losses, trained = plain(net, x, y)
+    run = troupe.sim("teacher-mlp", {**SETS, **FLUSHED, "pipeline.stages": 2}, data=troupe.arrays(x, y, x[:40], y[:40]),
+                     network=network)
+    assert np.abs(run.losses - losses).max() < 1e-6
+    assert set(run.weights) <= set(net.state_dict())
+    network.load(run.weights)
+    for name, tensor in trained.state_dict().items():
+        if tensor.is_floating_point():
+            assert torch.allclose(net.state_dict()[name], tensor, atol=1e-5), name
+
+
+def test_a_resnet_of_torchvision_is_the_plain_loop():
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(3)
+    net, (x, y) = torchvision.models.resnet18(num_classes=10), images()
+    network = from_torch(net, torch.from_numpy(x[:2]))
+    assert network.names == ["conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc"]
+    losses, trained = plain(net, x, y, 2)  # later ones say nothing: batch norm of 20 samples multiplies a rounding without end
+    run = troupe.sim("teacher-mlp", {**SETS, **FLUSHED_FOUR, "stop.updates": 2}, data=troupe.arrays(x, y, x[:40], y[:40]),
+                     network=network)
+    assert np.abs(run.losses - losses).max() < 1e-5
+    for name, tensor in trained.state_dict().items():
+        if name in run.weights:
+            assert torch.allclose(torch.from_numpy(run.weights[name]).view(tensor.shape), tensor, atol=1e-5), name
+
+
+class Branches(Residual):
+    def forward(self, x):
+        x = self.first(x)
+        return self.head((self.a(x) + x * self.b(x)).flatten(1))
+
+
+class Depends(Residual):
+    def forward(self, x):
+        return super().forward(x) * (2 if self.training else 1)
+
+
+class Several(Residual):
+    def forward(self, x):
+        return super().forward(x), x
+
+
+class Decides(Residual):
+    def forward(self, x):
+        return super().forward(x if x.sum() > 0 else -x)
+
+
+@pytest.mark.parametrize("make, cut, sentence", [
+    (Branches, ["a"], "behind 'a' 2 tensors go on"), (Branches, ["c"], "nothing of the module's graph is called 'c'"),
+    (Depends, None, "depends on self.training"), (Decides, None, "cannot trace Decides"),
+    (Several, None, "gives several tensors"), (lambda: nn.LSTM(4, 4), None, "cannot trace LSTM")])
+def test_what_is_no_chain_of_layers_is_refused(make, cut, sentence):
+    with pytest.raises(troupe.UsageError, match=sentence):
+        from_torch(make(), torch.zeros(2, 3, 8, 8), cut)
 
 
 @pytest.mark.parametrize("weights", ["stash", "spectrain", "latest"])

@@ -9,12 +9,13 @@ import tempfile
 import threading
 import weakref
 import zlib
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import nn
+from torch import fx, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -22,7 +23,7 @@ from . import _troupe
 from ._command import UsageError
 from .results import write_weights
 
-__all__ = ["Network"]
+__all__ = ["Network", "from_torch"]
 
 _networks: "weakref.WeakValueDictionary[str, Network]" = weakref.WeakValueDictionary()
 _numbers = itertools.count()
@@ -42,6 +43,7 @@ class Network:
         self.names = list(names or (str(i) for i in range(len(modules))))
         if len(self.names) != len(modules) or len(set(self.names)) != len(modules):
             raise UsageError("names: each module needs a name of its own")
+        self.prefixes = [f"{name}." for name in self.names]
         self.id = f"network-{next(_numbers)}"
         self._folder = tempfile.TemporaryDirectory(prefix="troupe-network-")
         _networks[self.id] = self
@@ -61,7 +63,7 @@ class Network:
     def _tensors(self) -> dict[str, torch.Tensor]:
         """All that the runtime keeps, by the name where it comes first."""
         seen: dict[int, str] = {}
-        return {seen.setdefault(id(tensor), f"{name}.{key}"): tensor for name, module in zip(self.names, self.modules)
+        return {seen.setdefault(id(tensor), prefix + key): tensor for prefix, module in zip(self.prefixes, self.modules)
                 for key, tensor in _kept(module) if id(tensor) not in seen}
 
     def layers(self, shape: Sequence[int], outputs: int) -> list["Layer"]:
@@ -126,6 +128,7 @@ class Layer:
         self.buffers = [(names[id(b)], _shape(b), {"one"} if k.endswith("running_var") else set())
                         for k, b in everything[self.count:]]
         self.local = threading.local()
+        self.writes = False  # into its input, which is not its own: it gets a copy
         self._try(x)
 
     def _try(self, x: torch.Tensor) -> None:
@@ -135,8 +138,13 @@ class Layer:
         self.flops = flops.total / len(x)
         saved: list[int] = []
         before = torch.get_rng_state()
+        tensors = [t.detach().clone() for _, t in _kept(self.module)]
+        probe = x.clone()
+        with torch.no_grad():
+            self._call(tensors, probe, 0)
+        self.writes = probe._version > 0
         with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.nbytes) or t, lambda t: t):
-            self._call([t.detach().clone().requires_grad_(i < self.count) for i, (_, t) in enumerate(_kept(self.module))],
+            self._call([t.requires_grad_(i < self.count) for i, t in enumerate(tensors)],
                        x.clone().requires_grad_(x.is_floating_point()), 0)
         self.saved_bytes = sum(saved) // len(x)
         if not torch.equal(before, torch.get_rng_state()):
@@ -149,7 +157,7 @@ class Layer:
         if training not in copies:
             own = {id(t): t for t in itertools.chain(self.module.parameters(), self.module.buffers())}
             copies[training] = Copy(copy.deepcopy(self.module, own).train(training), self.keys)
-        return copies[training](tensors, x, key)
+        return copies[training](tensors, x.clone() if self.writes else x, key)
 
     @staticmethod
     def _tensors(arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
@@ -229,6 +237,91 @@ class Copy:
         finally:
             for slots, name in itertools.chain(*self.slots):
                 slots[name] = None
+
+
+def from_torch(module: nn.Module, example: torch.Tensor, cut: Sequence[str] | None = None) -> Network:
+    """A Network of one module, whose parameters keep the names of its state_dict().
+
+    `cut`: the children, or modules within them ("layer1.0"), or nodes of torch.fx's graph, behind each of which a layer ends;
+    none: all children behind which one tensor goes on. nn.Sequential is cut between its children; any other module is
+    traced by torch.fx. `example`: inputs (rows, ...) by which the parts are held beside the whole.
+    """
+    children = [name for name, _ in module.named_children()]
+    if isinstance(module, nn.Sequential) and set(cut or children) <= set(children):
+        ends = sorted({children.index(name) for name in cut or children} | {len(children) - 1})
+        pairs = list(module.named_children())
+        parts = [nn.Sequential(OrderedDict(pairs[begin:end + 1])) for begin, end in zip([0, *(e + 1 for e in ends)], ends)]
+        names = [children[end] for end in ends]
+    else:
+        parts, names = _traced(module, cut)
+    network = Network(*parts, names=names)
+    network.prefixes = [""] * len(parts)
+    whole = copy.deepcopy(module).eval()
+    with torch.no_grad():
+        x = example
+        for part in parts:
+            x = copy.deepcopy(part).eval()(x)
+        if not torch.allclose(x, whole(example), equal_nan=True):
+            raise UsageError("from_torch: its parts do not give what the module gives: it does more than its graph shows")
+    return network
+
+
+def _traced(module: nn.Module, cut: Sequence[str] | None) -> tuple[list[nn.Module], list[str]]:
+    try:
+        graphs = [fx.Tracer().trace(copy.deepcopy(module).train(training)) for training in (False, True)]
+    except Exception as error:
+        raise UsageError(f"from_torch: torch.fx cannot trace {type(module).__name__}; give Network(...) its parts: {error}") from error
+    graph = graphs[1]
+    if str(graphs[0]) != str(graph):
+        raise UsageError("from_torch: what the module does depends on self.training outside of its children, and a graph cannot")
+    nodes = [node for node in graph.nodes if node.op not in ("placeholder", "get_attr", "output")]
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    if len(inputs) != 1:
+        raise UsageError(f"from_torch: the module takes {len(inputs)} inputs, and a layer takes one")
+    (result,) = next(node for node in graph.nodes if node.op == "output").args
+    if not isinstance(result, fx.Node):
+        raise UsageError("from_torch: the module gives several tensors, and a layer gives one")
+    last: dict[str, int] = {}  # of each name that may be cut at, its last node
+    for i, node in enumerate(nodes):
+        last[node.name] = i
+        for path in node.meta.get("nn_module_stack", {}):
+            last[path] = i
+    order = {node: i for i, node in enumerate(nodes)}
+
+    def crossing(end: int) -> list[fx.Node]:
+        """What nodes behind `end` read of those up to it."""
+        return [node for node in [*inputs, *nodes[:end + 1]] if any(order.get(user, len(nodes)) > end for user in node.users)]
+
+    def legal(name: str) -> bool:
+        if name not in last:
+            raise UsageError(f"from_torch: cut: nothing of the module's graph is called {name!r} ({', '.join(last)})")
+        over = crossing(last[name])
+        if cut is not None and len(over) != 1:
+            raise UsageError(f"from_torch: cut: behind {name!r} {len(over)} tensors go on ({', '.join(map(str, over))}), and one "
+                             "is what a layer can send")
+        return len(over) == 1
+
+    wanted = [name for name, _ in module.named_children() if name in last] if cut is None else cut
+    places = {last[name]: name for name in wanted if legal(name)}
+    places.setdefault(len(nodes) - 1, "end")
+    parts, names, begin, taken = [], [], 0, inputs[0]
+    for end, name in sorted(places.items()):
+        part = fx.Graph()
+        copies = {taken: part.placeholder("x")}
+
+        def copied(node: fx.Node) -> fx.Node:
+            if node not in copies:  # a parameter, read where it is needed
+                copies[node] = part.node_copy(node)
+            return copies[node]
+
+        for node in nodes[begin:end + 1]:
+            copies[node] = part.node_copy(node, copied)
+        taken = crossing(end)[0] if end < len(nodes) - 1 else result
+        part.output(copies[taken])
+        parts.append(fx.GraphModule(module, part))
+        names.append(name)
+        begin = end + 1
+    return parts, names
 
 
 def _build(id: str, shape: Sequence[int], outputs: int) -> list[Layer]:
