@@ -244,6 +244,9 @@ class OptimizerKit {
   }
 
   Finding pieces() const {
+    if (scheme_.matrices) {
+      return {"pieces", true, "each parameter is moved by itself", false};
+    }
     Made both = updated(0, kUsed / 2, false);
     const Made second = updated(kUsed / 2, kAll, false);
     both.w.insert(both.w.end(), second.w.begin(), second.w.end());
@@ -260,7 +263,6 @@ class OptimizerKit {
 };
 
 // -- layers -----------------------------------------------------------------------------------------
-
 
 using Numbers = std::vector<float>;
 

@@ -177,8 +177,11 @@ class Ring(troupe.Exchange):
 
     def __init__(self, *args):
         super().__init__(*args)
-        self.neighbours = sorted({(self.replica + hop) % self.replicas for hop in (-1, 1)} - {self.replica})
         self.told, self.step = {}, 0
+
+    @property
+    def neighbours(self):
+        return sorted({(self.replica + hop) % self.replicas for hop in (-1, 1)} - {self.replica})
 
     def stepped(self, step, own, tell):
         self.step = step
@@ -227,11 +230,16 @@ class OnePeer(Ring):
 
     name, summary = "my_one_peer", "a half to one other, in turn 1, 2, 4, ... places further"
 
+    def hop(self):
+        return 2 ** (self.step % (self.replicas - 1).bit_length())
+
+    @property
+    def neighbours(self):
+        return [(self.replica - self.hop()) % self.replicas]
+
     def stepped(self, step, own, tell):
-        hop = 2 ** (step % (self.replicas - 1).bit_length())
-        self.neighbours = [(self.replica - hop) % self.replicas]
         self.step = step
-        tell((self.replica + hop) % self.replicas, "share", [step, self.replica])
+        tell((self.replica + self.hop()) % self.replicas, "share", [step, self.replica])
 
 
 def named(key, name, **values):
@@ -283,3 +291,72 @@ def test_the_same_scheme_in_cpp_has_the_same_bits(cpp, twin):
 def test_a_layer_in_cpp_has_the_same_bits(cpp):
     few = {"stop.updates": 30}
     assert troupe.sim(SWISH, few).sha256 == troupe.run(SWISH, few).sha256 == cpp("my_layer", SWISH, few)
+
+
+@pytest.mark.parametrize("name", ["my_momentum", "aggmo", "my_top_k", "my_sign", "eager_one_f_one_b", "my_gpipe", "swish",
+                                  "my_ring", "my_one_peer", "my_vertical_sync", "my_latest"])
+def test_conformance(name):
+    found = troupe.conformance(name)
+    assert found and not [one for one in found if not one.holds], found
+
+
+def test_conformance_names_what_is_broken():
+    class Late(Swish):
+        name, summary = "wrong_swish", "its gradient lacks a part"
+
+        def backward(self, w, x, dy):
+            dx, gradients = super().backward(w, x, dy)
+            return 0.9 * dx, gradients
+
+    class Open(Sign):
+        name, summary = "open_sign", "believes every message"
+
+        def decode(self, words, n):
+            return np.zeros(n, F)
+
+    class Forgets(Momentum):
+        name, summary = "keeps_apart", "keeps its velocity where no checkpoint looks"
+        own = {}
+
+        def update(self, n, w, g, w_new, moments):
+            v = self.own[len(w)] = F(0.9) * self.own.get(len(w), 0) + g
+            w_new[:] = w - F(n.rate) * v
+            return v
+
+    broken = {name: [one.check for one in troupe.conformance(name) if not one.holds]
+              for name in ("wrong_swish", "open_sign", "keeps_apart", "my_cyclic")}
+    assert broken["my_cyclic"] == ["crash"]  # it waits for the dead
+    assert broken["wrong_swish"] == ["gradient"] and broken["open_sign"] == ["strangers"]
+    assert {"in place", "replay", "resume"} <= set(broken["keeps_apart"])
+
+
+@pytest.mark.parametrize("name, sets, where", [
+    ("bad_codec", named(UP, "bad_codec"), "bad_codec.encode: OSError"),
+    ("bad_optimizer", named("optimizer", "bad_optimizer"), "bad_optimizer.update: OSError"),
+    ("bad_schedule", {"replicas.count": 1, **named("pipeline.schedule", "bad_schedule")}, "bad_schedule.write: OSError")])
+def test_an_exception_in_one_is_the_cause(fails, name, sets, where):
+    def raises(self, *_):
+        raise OSError("as it was to")
+
+    of = {"bad_codec": (TopK, "encode"), "bad_optimizer": (Momentum, "update"), "bad_schedule": (GPipe, "write")}[name]
+    type("Bad", of[:1], {"name": name, "summary": "fails", of[1]: raises})
+    for train in (troupe.sim, troupe.run):
+        assert where in fails(troupe.Error, lambda: train("teacher-mlp", {**FOUR, **sets}), OSError)
+
+
+def test_what_does_not_fit_is_refused(fails):
+    many = {"pipeline.micro_batches": 64, "data.batch_size": 64, **named("pipeline.schedule", "my_gpipe")}
+    assert "64 micro-batches are too many" in fails(troupe.UsageError, lambda: troupe.sim("teacher-mlp", many))
+    wrong = {**FOUR, **named("optimizer", "aggmo", a=3)}
+    assert "optimizer.custom.values.a" in fails(troupe.UsageError, lambda: troupe.sim("teacher-mlp", wrong))
+
+
+def test_both_clocks_and_a_resumed_run_have_the_same_bits(tmp_path):
+    how = {**LATE, **named("optimizer", "my_momentum"), **named("pipeline.schedule", "eager_one_f_one_b"),
+           "pipeline.weights": "stash"}
+    whole = troupe.sim("teacher-mlp", how)
+    assert whole.sha256 == troupe.run("teacher-mlp", how).sha256
+    coded = {**FOUR, **named(UP, "my_sign")}
+    whole = troupe.sim("teacher-mlp", coded)
+    troupe.sim("teacher-mlp", coded, record={"checkpoint": {"every": 20, "keep": 9}}, out=tmp_path / "run")
+    assert troupe.resume(tmp_path / "run" / "checkpoints" / "step-20").sha256 == whole.sha256
