@@ -139,7 +139,7 @@ Row row_of(const Comparison& c, std::size_t index) {
       std::any_of(c.schemes.schemes.begin(), c.schemes.schemes.end(), [&](const Contender& s) {
         return s.experiment != scheme.experiment;
       });
-  Row row{several || c.varied.empty() ? scheme.experiment : ""};
+  Row row{several || c.varied.empty() ? scheme.title : ""};
   row.insert(row.end(), scheme.values.begin(), scheme.values.end());
   const Row rest{
       mean(f.samples_per_second, [](double x) { return short_number(x); }),

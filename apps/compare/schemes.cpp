@@ -191,11 +191,22 @@ class Maker {
   }
 
  private:
+  /// Of NAME=EXPERIMENT the sign between; of an experiment alone npos. A file's path may have signs of its own.
+  static std::size_t end_of_name(const std::string& experiment) {
+    for (std::size_t at = experiment.npos, next = 0; next != experiment.npos;) {
+      if (std::filesystem::exists(experiment.substr(at + 1))) {
+        return at;
+      }
+      next = at = experiment.find('=', at + 1);
+    }
+    return experiment.rfind('=');
+  }
+
   Result<void> add(const std::string& experiment, const std::vector<std::size_t>& at) {
-    const bool is_file = std::filesystem::exists(experiment);
-    const std::size_t named = is_file ? std::string::npos : experiment.rfind('=');  // npos + 1: 0
+    const std::size_t named = end_of_name(experiment);  // npos + 1: 0
     Contender scheme{
         .label = experiments_.size() > 1 || varied_.empty() ? experiment.substr(0, named) : "",
+        .title = experiment.substr(0, named),
         .experiment = experiment.substr(named + 1),
         .values = {},
         .assignments = assignments_,

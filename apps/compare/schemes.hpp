@@ -19,6 +19,7 @@ struct Varied {
 
 struct Contender {
   std::string label;                     // "weights=stash stages=4"; no other scheme has it
+  std::string title;                     // in tables: NAME of NAME=EXPERIMENT, or EXPERIMENT
   std::string experiment;                // as the command line names it
   std::vector<std::string> values;       // of the varied keys, in their order
   std::vector<std::string> assignments;  // --set, then --vary: what `troupe sim` needs to repeat it

@@ -17,7 +17,7 @@
 namespace troupe::python {
 namespace {
 
-/// An object with heard(what, numbers, arrays), stepped(step, own, tell), complete(step, living), mix(own) -> a job that
+/// An object with heard(what, numbers, arrays), stepped(step, before, own, tell), complete(step, living), mix(own) -> a job that
 /// makes the next weights, or None, and settled(step, weights, tell). Arrays that have been told are not written to any more.
 class PythonPeers final : public PeerExchange {
  public:
@@ -75,7 +75,7 @@ class PythonPeers final : public PeerExchange {
 
   void stepped(const Weights& own, Effects& fx) override {
     if (steps_) {
-      call("stepped", own, fx);
+      call("stepped", own, fx, now_at());
     }
   }
 
@@ -94,8 +94,9 @@ class PythonPeers final : public PeerExchange {
   void settled(const Weights& weights, Effects& fx) override { call("settled", weights, fx); }
 
  private:
-  /// `what`(step, weights, tell).
-  void call(const char* what, const Weights& weights, Effects& fx) {
+  /// `what`(step, more..., weights, tell).
+  template <class... More>
+  void call(const char* what, const Weights& weights, Effects& fx, const More&... more) {
     const std::string where = name_ + "." + what;
     const auto open = std::make_shared<bool>(true);  // until the call is over
     const auto tell_peer =
@@ -120,6 +121,7 @@ class PythonPeers final : public PeerExchange {
       const std::unique_ptr<bool, void (*)(bool*)> closes(open.get(),
                                                           [](bool* is) { *is = false; });
       object_->get().attr(what)(step(),
+                                arrays_of(PeerExchange::values_of(more))...,
                                 arrays_of(PeerExchange::values_of(weights)),
                                 nb::cpp_function(tell_peer,
                                                  nb::arg("replica"),

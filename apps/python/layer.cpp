@@ -47,7 +47,8 @@ class PythonLayer final : public Layer {
         buffers_(specs_of(object.attr("buffers"))),
         output_(shape_of(object.attr("output"))),
         flops_(nb::cast<double>(object.attr("flops"))),
-        saved_bytes_(nb::cast<std::int64_t>(object.attr("saved_bytes"))) {}
+        saved_bytes_(nb::cast<std::int64_t>(object.attr("saved_bytes"))),
+        reads_(nb::cast<bool>(object.attr("reads"))) {}
 
   std::vector<ParameterSpec> parameters() const override { return parameters_; }
 
@@ -88,11 +89,13 @@ class PythonLayer final : public Layer {
     const std::string where = name() + ".backward";
     with_python(where, [&] {
       const Token kept = token_of(saved.front());
-      const nb::object made = object_->get().attr("backward")(kept.object,
-                                                              arrays_of(w),
-                                                              array_of(error.front().tensor),
-                                                              want_dx,
-                                                              kept.mark == first(w));
+      const bool same = kept.mark == first(w);
+      const nb::object made =
+          object_->get().attr("backward")(kept.object,
+                                          same && !reads_ ? nb::list() : arrays_of(w),
+                                          array_of(error.front().tensor),
+                                          want_dx,
+                                          same);
       error.front().tensor = want_dx ? tensor_of(made[0], pass.stream, where + ": dx") : Tensor{};
       saved = {token(made[1], nullptr)};
     });
@@ -134,6 +137,7 @@ class PythonLayer final : public Layer {
   Shape output_;
   double flops_;
   std::int64_t saved_bytes_;
+  bool reads_;  // weights in a backward that are those of its forward
 };
 
 Result<void> build(const HeldRef& builder, Network& network, const NetworkContext& context) {

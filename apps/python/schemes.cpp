@@ -1,6 +1,7 @@
 #include "apps/python/schemes.hpp"
 
 #include "apps/python/arrays.hpp"
+#include "experiment.pb.h"
 #include "runtime/schemes/policies/policy.hpp"
 #include "runtime/schemes/rules/rule.hpp"
 
@@ -148,6 +149,17 @@ void register_python_rule(nb::handle rule) {
     scheme.admission = [make,
                         name = info.name](const RuleContext& c) -> std::unique_ptr<Admission> {
       return with_python(name, [&] { return std::make_unique<PythonAdmission>(make(c), name); });
+    };
+  }
+  if (nb::hasattr(rule, "pushes")) {
+    scheme.pushes = [of = hold(rule), info](const proto::Experiment& experiment) {
+      return with_python(info.name + ".pushes", [&] {
+        const nb::dict values = values_of(info.options, [&](const Option& option) {
+          return custom_value(experiment, option.name, option.number);
+        });
+        return nb::cast<std::int64_t>(
+            of->get()(values, experiment.replicas().count()).attr("pushes")());
+      });
     };
   }
   raise_where_refused(register_rule(std::move(scheme)));

@@ -58,7 +58,7 @@ class Plain final : public Codec {
     }
   }
 
-  Result<void> read(Words message, std::int64_t n, float* out) const override {
+  Result<void> read(troupe::Words message, std::int64_t n, float* out) const override {
     if (fault_ != Fault::forgets_length && static_cast<std::int64_t>(message.size()) != n + 1) {
       return Error{ErrorKind::lost, "it is of another length"};
     }

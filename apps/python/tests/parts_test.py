@@ -153,6 +153,16 @@ class Cyclic(troupe.Rule):
         return [i for i, push in enumerate(waiting) if push.replica == ledger.version % self.replicas][:1], []
 
 
+class Softsync(troupe.Rule):
+    name, summary = "my_softsync", "an update is the mean of the first two gradients that arrive"
+
+    def choose(self, waiting, ledger, now):
+        return ([0, 1] if len(waiting) >= 2 else []), []
+
+    def pushes(self):
+        return 2
+
+
 class VerticalSync(troupe.Policy):
     name, summary = "my_vertical_sync", "every stage reads the version that the first stage read"
     options = [troupe.Option("delay", 3, "updates", 0)]
@@ -183,7 +193,7 @@ class Ring(troupe.Exchange):
     def neighbours(self):
         return sorted({(self.replica + hop) % self.replicas for hop in (-1, 1)} - {self.replica})
 
-    def stepped(self, step, own, tell):
+    def stepped(self, step, before, own, tell):
         self.step = step
         for r in self.neighbours:
             tell(r, "weights", [step, self.replica])
@@ -237,7 +247,7 @@ class OnePeer(Ring):
     def neighbours(self):
         return [(self.replica - self.hop()) % self.replicas]
 
-    def stepped(self, step, own, tell):
+    def stepped(self, step, before, own, tell):
         self.step = step
         tell((self.replica + self.hop()) % self.replicas, "share", [step, self.replica])
 
@@ -260,6 +270,8 @@ TWINS = {
     "ringmaster": ({**FULL_RATE, **named("replicas.rule", "my_ringmaster")}, None,
                    {**FULL_RATE, "replicas.rule.ringmaster.bound": 3}),
     "delayed": ({**FULL_RATE, **named("replicas.rule", "my_cyclic")}, None, {**FULL_RATE, "replicas.rule": "delayed"}),
+    "softsync": ({**FULL_RATE, **named("replicas.rule", "my_softsync")}, None,
+                 {**FULL_RATE, "replicas.rule.softsync.n": 2, "replicas.rule.softsync.wait": True}),
     "fading_trust": (TRUST, "my_policy", TRUST),
     "vertical_sync": ({**LATE, **named("pipeline.weights", "my_vertical_sync")}, None,
                       {**LATE, "pipeline.weights": "vertical_sync"}),
@@ -360,3 +372,11 @@ def test_both_clocks_and_a_resumed_run_have_the_same_bits(tmp_path):
     whole = troupe.sim("teacher-mlp", coded)
     troupe.sim("teacher-mlp", coded, record={"checkpoint": {"every": 20, "keep": 9}}, out=tmp_path / "run")
     assert troupe.resume(tmp_path / "run" / "checkpoints" / "step-20").sha256 == whole.sha256
+
+
+def test_other_processes_import_the_modules_of_schemes(fails):
+    how = {**SHORT, "pipeline.stages": 2, **named("optimizer", "my_momentum"), "pipeline.weights": "stash"}
+    assert troupe.run("teacher-mlp", how, processes=2).sha256 == troupe.sim("teacher-mlp", how).sha256
+    type("Here", (Momentum,), {"name": "defined_here", "__module__": "__main__"})
+    assert "put it into a module" in fails(
+        troupe.UsageError, lambda: troupe.run("teacher-mlp", {**how, **named("optimizer", "defined_here")}, processes=2))

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 import numpy as np
@@ -69,6 +70,16 @@ def test_experiments_side_by_side_by_name_and_as_they_are(fails, tmp_path):
     mine = troupe.sim(stash, optimizer={"learning_rate": 0.2}, seed=2)
     assert mine.sha256 in set(runs["weights_sha256"])
     assert "begins anew" in fails(troupe.UsageError, lambda: troupe.compare(stash, out=tmp_path / "out"))
+
+
+def test_names_are_kept_where_a_folder_has_an_equals_sign(monkeypatch, tmp_path):
+    (tmp_path / "a=b").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "a=b"))
+    one = troupe.Experiment("teacher-mlp", SHORT)
+    made = troupe.compare({"mine": one, "rate=0.1": troupe.Experiment(one, optimizer={"learning_rate": 0.1})})
+    assert made.schemes["scheme"].tolist() == ["mine", "rate=0.1"]
+    lines = str(made).splitlines()
+    assert lines[1].startswith("mine ") and lines[2].startswith("rate=0.1 ")
 
 
 def test_figures():

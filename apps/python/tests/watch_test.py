@@ -49,6 +49,26 @@ def test_no_other_run_is_under_way_within_the_callback(train):
         train("teacher-mlp", LONG, on_metric=lambda line: troupe.sim("teacher-mlp", SHORT))
 
 
+@TRAINS
+def test_what_disturbs_no_run_may_be_asked_within_the_callback(train):
+    said = []
+    train("teacher-mlp", SHORT, on_metric=lambda line: said.append(
+        ("stage" in troupe.plan("teacher-mlp"), "staleness" in troupe.explain("staleness"))))
+    assert said and all(plan and term for plan, term in said)
+
+
+def test_a_notebook_gets_the_last_lines_alone(monkeypatch):
+    from troupe import _progress
+
+    shown = []
+    monkeypatch.setattr(_progress, "_in_notebook", lambda: True)
+    progress = _progress.Progress(True)
+    monkeypatch.setattr(progress, "_display", shown.append)
+    for i in range(1000):
+        progress(f"line {i}\n")
+    assert shown[-1][-2:] == ["line 999", ""] and max(map(len, shown)) == _progress.SHOWN + 1
+
+
 def test_progress_is_shown_when_asked_and_logged(capsys, caplog):
     with caplog.at_level(logging.INFO, "troupe"):
         troupe.sim("teacher-mlp", SHORT, progress=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from contextlib import nullcontext
 from typing import Any, Callable, Mapping, Sequence
 
 from . import _troupe
@@ -111,17 +112,18 @@ class _Watcher:
 def command(*words: str, progress: Progress | None = None, on_metric: Any = None, trained: Any = None) -> Text:
     """Calls a verb; what it writes on standard output. Raises what its exit code stands for: `trained()` makes the
     exception's Run. `progress`: sees what it says meanwhile."""
-    if getattr(_here, "watches", False):
+    looks = words[0] in ("plan", "explain", "config")  # which disturb no run
+    if getattr(_here, "watches", False) and not looks:
         raise UsageError("on_metric: the run that calls it is under way, and no other can be until it has ended")
     progress = progress or Progress(False)
     watcher = on_metric and _Watcher(on_metric)
     folder = os.getcwd()
-    with _alone:
+    with nullcontext() if looks else _alone:
         try:
             code, out, said, cause, ended = _troupe.command(
                 ["troupe", *words], progress, progress.rewrites, watcher)
         finally:
-            os.chdir(folder)  # a run that goes on does so in the folder that it was begun in
+            looks or os.chdir(folder)  # a run that goes on does so in the folder that it was begun in
     if watcher and watcher.raised is not None:
         raise watcher.raised
     if code != 0 and not (code == 130 and ended):

@@ -11,6 +11,8 @@ from typing import Any
 
 log = logging.getLogger("troupe")
 
+SHOWN = 20  # lines in a notebook, which gets all of them anew each time
+
 
 def _in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
@@ -36,6 +38,7 @@ class Progress:
             log.info("%s", line)
         self._lines += lines
         if self.shown and _in_notebook():
+            del self._lines[:-SHOWN]
             self._display([*self._lines, _last(self._rest)])
         elif self.shown:
             print(text, end="", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
-from . import _troupe
+from . import _troupe, schemes
 from ._command import Text, UsageError, assignments, command, set_words, text_of
 from ._progress import Progress
 from .data import dataset
@@ -88,10 +88,18 @@ def _train(verb: str, chosen: Experiment, out: Any, progress: bool | None, on_me
     return Run(folder, kept)
 
 
-def _program(folder: Path) -> str:
-    """What another process is: this one's own program is Python."""
+def _program(chosen: Experiment, folder: Path) -> str:
+    """What another process is: this one's own program is Python, and knows the schemes of modules."""
+    text = str(chosen)
+    used = {name: module for name, module in schemes.modules.items() if f'name: "{name}"' in text}
+    for name, module in used.items():
+        if module == "__main__":
+            raise UsageError(f"processes: {name} is defined in the program or notebook itself, which no other process can import; "
+                             "put it into a module")
+    code = "\n".join([f"import sys; sys.path[:] = {sys.path!r}", *(f"import {module}" for module in {*used.values()}),
+                      "import runpy; runpy.run_module('troupe', run_name='__main__')"])
     path = folder / "troupe"
-    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m troupe "$@"\n')
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n')
     path.chmod(0o700)
     return str(path)
 
@@ -110,8 +118,8 @@ def run(experiment: Any = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequenc
     until then; a second time ends at once.
 
     `processes`: of this machine that play the run; `hosts`: a file with those of others, as `troupe run --hosts`; `players`:
-    {"restarts": 1}, {"back": 0}, {"restart_wait": 5}, {"keys": folder}. They know what is registered in the program, and
-    nothing that is Python."""
+    {"restarts": 1}, {"back": 0}, {"restart_wait": 5}, {"keys": folder}. Processes know schemes in Python that are in modules;
+    what else is Python only this process knows."""
     chosen = Experiment(experiment, sets, data=data, network=network, **keys)
     if (processes > 1 or hosts) and (chosen.data or chosen.network):
         raise UsageError("processes and hosts: data and networks of Python are known to this process alone")
@@ -119,7 +127,7 @@ def run(experiment: Any = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequenc
     words += ["--hosts", str(hosts)] if hosts else []
     with tempfile.TemporaryDirectory(prefix="troupe-") as folder:
         if processes > 1:
-            words += ["--processes", str(processes), "--program", _program(Path(folder))]
+            words += ["--processes", str(processes), "--program", _program(chosen, Path(folder))]
         return _train("run", chosen, out, progress, on_metric, words)
 
 
@@ -214,7 +222,8 @@ class Finding:
 
 
 def conformance(name: str, values: Mapping[str, float] | None = None, bound: int | None = None) -> list[Finding]:
-    """Whether a rule, exchange, schedule or weight policy keeps what the runtime promises of every one of its kind.
+    """Whether a rule, exchange, schedule, weight policy, optimizer, codec or layer keeps what the runtime promises of every one
+    of its kind.
     `bound`: no gradient may be applied that is more updates late."""
     try:
         found: Sequence[Any] = _troupe.conformance(name, assignments(values or {}), bound)

@@ -22,6 +22,9 @@ class Option:
     at_most: float = math.inf
 
 
+modules: dict[str, str] = {}  # by a scheme's name
+
+
 class _Scheme:
     name = ""
     summary = ""
@@ -38,6 +41,7 @@ class _Scheme:
         super().__init_subclass__(**kwargs)
         if cls.name:
             cls._register(cls)
+            modules[cls.name] = cls.__module__
 
 
 class Rule(_Scheme):
@@ -49,6 +53,7 @@ class Rule(_Scheme):
     correct(self, g, w, of, update) -> g    another gradient, (n) float32; g and w are not to be written to
     accepts(self, push, ledger) -> bool     False: the push is dropped
     choose(self, waiting, ledger, now) -> (take, drop)   which of the waiting pushes make the next update
+    pushes(self) -> int                     how many make an update, in the mean; else one
 
     `of`: replica, mini_batches, steps, lag (versions), rate. `update`: version, rate, next_rate, contributions. `push`:
     replica, batch, mini_batches, read_version, time. `ledger`: version, living, slowest. accepts() and choose() decide by
@@ -85,7 +90,7 @@ class Exchange(_Scheme):
     replicas.exchange.custom.name. Arrays are slices of the chunk's weights, (n) float32, and not to be written to.
 
     heard(self, what, numbers, arrays)       a peer has told something
-    stepped(self, step, own, tell)           the replica's own step is made; `own`: its weights
+    stepped(self, step, before, own, tell)   the replica's own step is made: its weights before and behind it
     complete(self, step, living) -> bool     whether all has come that the step waits for; `living`: who makes it, too
     mix(self, own) -> None or job            job() -> the next weights, new arrays, on the optimizer's thread
     settled(self, step, weights, tell)       the next weights are decided
@@ -211,6 +216,7 @@ class _Bound:
     """A Layer in a network, as layer.cpp has layers."""
 
     buffers = ()
+    reads = True
 
     def __init__(self, of: type[Layer], options: Mapping[str, float], name: str, input: tuple[int, ...]) -> None:
         self.layer = of(options, input)

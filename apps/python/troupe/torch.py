@@ -116,6 +116,8 @@ class Layer:
     """One module, as runtime/model/layer.hpp has layers. Each thread has a copy of its own of the module's structure, into
     which parameters are put for as long as a call takes."""
 
+    reads = False  # in a backward the weights of its forward: the graph has them
+
     def __init__(self, name: str, module: nn.Module, x: torch.Tensor, names: Mapping[int, str], shared: set[int]) -> None:
         self.name, self.module = name, module
         everything = _kept(module)
@@ -161,7 +163,7 @@ class Layer:
 
     @staticmethod
     def _tensors(arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
-        return [torch.from_numpy(a).view(s) for a, s in zip(arrays, shapes)]
+        return [torch.from_numpy(a) if s else torch.from_numpy(a).view(s) for a, s in zip(arrays, shapes)]
 
     def _graph(self, w: Any, buffers: Any, x: torch.Tensor, key: int) -> tuple[Any, torch.Tensor, torch.Tensor]:
         w = [t.requires_grad_() for t in self._tensors(w, self.shapes)]
