@@ -2,6 +2,7 @@
 
 #include <nanobind/stl/string.h>
 
+#include <atomic>
 #include <deque>
 #include <mutex>
 #include <vector>
@@ -11,6 +12,7 @@ namespace {
 
 // Never destroyed: registries of the library may outlive the interpreter.
 struct Graveyard {
+  std::atomic<bool> any = false;
   std::mutex mutex;
   std::vector<PyObject*> dead;
 };
@@ -78,13 +80,18 @@ void give_up(PyObject* object) noexcept {
   Graveyard& yard = graveyard();
   const std::lock_guard lock(yard.mutex);
   yard.dead.push_back(object);
+  yard.any.store(true, std::memory_order_release);
 }
 
 void bury() {
   Graveyard& yard = graveyard();
+  if (!yard.any.load(std::memory_order_acquire)) {
+    return;
+  }
   std::vector<PyObject*> dead;
   {
     const std::lock_guard lock(yard.mutex);
+    yard.any.store(false, std::memory_order_relaxed);
     dead.swap(yard.dead);
   }
   for (PyObject* object : dead) {

@@ -83,4 +83,28 @@ auto with_python(const std::string& where, F&& f) {
   }
 }
 
+/// A method of a Python object, which is looked up once. With the GIL.
+class Method {
+ public:
+  /// `name`: of the scheme, for sentences.
+  Method(nb::handle of, const std::string& name, const char* method)
+      : where_(name + "." + method),
+        bound_(nb::hasattr(of, method) ? hold(of.attr(method)) : nullptr) {}
+
+  /// Whether the object has it.
+  explicit operator bool() const { return bound_ != nullptr; }
+
+  const std::string& where() const { return where_; }
+
+  /// From any thread.
+  template <class R, class... Arguments>
+  R call(const Arguments&... arguments) const {
+    return with_python(where_, [&] { return nb::cast<R>(bound_->get()(arguments...)); });
+  }
+
+ private:
+  std::string where_;
+  HeldRef bound_;
+};
+
 }  // namespace troupe::python

@@ -53,68 +53,53 @@ ToldLedger told(const Ledger& ledger) {
 
 class PythonScale final : public Scale {
  public:
-  PythonScale(HeldRef object, std::string name)
-      : object_(std::move(object)),
-        name_(std::move(name)),
-        weighs_(nb::hasattr(object_->get(), "weight")),
-        shares_(nb::hasattr(object_->get(), "rate_share")),
-        corrects_(nb::hasattr(object_->get(), "correct")) {}
+  PythonScale(nb::handle object, const std::string& name)
+      : weight_(object, name, "weight"),
+        share_(object, name, "rate_share"),
+        correct_(object, name, "correct") {}
 
   double weight(const Contribution& of, const Update& update) override {
-    return weighs_ ? number("weight", of, update) : 1;
+    return weight_ ? weight_.call<double>(told(of), told(update)) : 1;
   }
 
   double rate_share(const Contribution& of, const Update& update) override {
-    return shares_ ? number("rate_share", of, update) : 1;
+    return share_ ? share_.call<double>(told(of), told(update)) : 1;
   }
 
   Tensor correct(Stream& stream, const Contribution& of, const Update& update) override {
-    if (!corrects_) {
+    if (!correct_) {
       return of.values.front();
     }
-    return with_python(name_ + ".correct", [&] {
-      const nb::object made = object_->get().attr("correct")(
+    return with_python(correct_.where(), [&] {
+      const auto made = correct_.call<nb::object>(
           array_of(of.values.front()), array_of(update.base), told(of), told(update));
-      return tensor_of(made, stream, name_ + ".correct: what it returns");
+      return tensor_of(made, stream, correct_.where() + ": what it returns");
     });
   }
 
  private:
-  double number(const char* method, const Contribution& of, const Update& update) {
-    return with_python(name_ + "." + method, [&] {
-      return nb::cast<double>(object_->get().attr(method)(told(of), told(update)));
-    });
-  }
-
-  HeldRef object_;
-  std::string name_;
-  bool weighs_;
-  bool shares_;
-  bool corrects_;
+  Method weight_;
+  Method share_;
+  Method correct_;
 };
 
 class PythonAdmission final : public Admission {
  public:
-  PythonAdmission(HeldRef object, std::string name)
-      : object_(std::move(object)),
-        name_(std::move(name)),
-        accepts_(nb::hasattr(object_->get(), "accepts")),
-        chooses_(nb::hasattr(object_->get(), "choose")) {}
+  PythonAdmission(nb::handle object, const std::string& name)
+      : accepts_(object, name, "accepts"), choose_(object, name, "choose") {}
 
   bool accepts(const Arrival& push, const Ledger& ledger) const override {
-    return !accepts_ || with_python(name_ + ".accepts", [&] {
-      return nb::cast<bool>(object_->get().attr("accepts")(push, told(ledger)));
-    });
+    return !accepts_ || accepts_.call<bool>(push, told(ledger));
   }
 
   Choice choose(const std::vector<Arrival>& waiting,
                 const Ledger& ledger,
                 double now) const override {
-    if (!chooses_) {
+    if (!choose_) {
       return Admission::choose(waiting, ledger, now);
     }
-    return with_python(name_ + ".choose", [&] {
-      const nb::object made = object_->get().attr("choose")(waiting, told(ledger), now);
+    return with_python(choose_.where(), [&] {
+      const auto made = choose_.call<nb::object>(waiting, told(ledger), now);
       return Choice{.take = nb::cast<std::vector<std::size_t>>(made[0]),
                     .drop = nb::cast<std::vector<std::size_t>>(made[1])};
     });
@@ -123,10 +108,8 @@ class PythonAdmission final : public Admission {
   bool servers_may_differ() const override { return true; }
 
  private:
-  HeldRef object_;
-  std::string name_;
-  bool accepts_;
-  bool chooses_;
+  Method accepts_;
+  Method choose_;
 };
 
 void register_python_rule(nb::handle rule) {
@@ -143,12 +126,13 @@ void register_python_rule(nb::handle rule) {
                     .gives_up = nb::cast<bool>(rule.attr("gives_up")),
                     .bears_delay = nb::cast<bool>(rule.attr("bears_delay"))};
   scheme.scale = [make, name = info.name](const RuleContext& c) -> std::unique_ptr<Scale> {
-    return with_python(name, [&] { return std::make_unique<PythonScale>(make(c), name); });
+    return with_python(name, [&] { return std::make_unique<PythonScale>(make(c)->get(), name); });
   };
   if (nb::hasattr(rule, "accepts") || nb::hasattr(rule, "choose")) {
     scheme.admission = [make,
                         name = info.name](const RuleContext& c) -> std::unique_ptr<Admission> {
-      return with_python(name, [&] { return std::make_unique<PythonAdmission>(make(c), name); });
+      return with_python(name,
+                         [&] { return std::make_unique<PythonAdmission>(make(c)->get(), name); });
     };
   }
   if (nb::hasattr(rule, "pushes")) {
@@ -181,28 +165,25 @@ View view_of(nb::handle made, const std::string& name) {
 
 class PythonPolicy final : public ViewPolicy {
  public:
-  PythonPolicy(HeldRef object, std::string name)
-      : object_(std::move(object)),
-        name_(std::move(name)),
-        stashes_(!nb::hasattr(object_->get(), "backward")) {}
+  PythonPolicy(nb::handle object, const std::string& name)
+      : forward_(object, name, "forward"), backward_(object, name, "backward") {}
 
-  View forward(const Action& action) const override { return view("forward", action); }
+  View forward(const Action& action) const override { return view(forward_, action); }
 
-  bool stashes() const override { return stashes_; }
+  bool stashes() const override { return !backward_; }
 
  private:
   View unstashed(const Action& action, std::int64_t /*forward_natural*/) const override {
-    return view("backward", action);
+    return view(backward_, action);
   }
 
-  View view(const char* method, const Action& action) const {
-    const std::string where = name_ + "." + method;
-    return with_python(where, [&] { return view_of(object_->get().attr(method)(action), where); });
+  static View view(const Method& method, const Action& action) {
+    return with_python(method.where(),
+                       [&] { return view_of(method.call<nb::object>(action), method.where()); });
   }
 
-  HeldRef object_;
-  std::string name_;
-  bool stashes_;
+  Method forward_;
+  Method backward_;
 };
 
 void register_python_policy(nb::handle policy) {
@@ -215,8 +196,8 @@ void register_python_policy(nb::handle policy) {
                       .newest_only = nb::cast<bool>(policy.attr("newest_only")),
                       .predicts = nb::cast<bool>(policy.attr("predicts"))};
   scheme.view = [make, name = info.name](const WeightContext& c, const Schedule&) {
-    return with_python(name,
-                       [&] { return std::make_shared<const PythonPolicy>(make(c.values), name); });
+    return with_python(
+        name, [&] { return std::make_shared<const PythonPolicy>(make(c.values)->get(), name); });
   };
   if (nb::hasattr(policy, "length")) {
     scheme.length = [make, name = info.name](const OptionValues& values, std::int64_t horizon) {
