@@ -10,6 +10,7 @@
 #include "runtime/schemes/policies/policy.hpp"
 #include "runtime/schemes/schedules/schedule_scheme.hpp"
 
+#include <exception>
 #include <vector>
 
 namespace troupe::conformance {
@@ -91,6 +92,16 @@ Result<std::vector<Finding>> check_optimizer_conformance(const OptimizerScheme& 
 /// Error (usage) where its options are wrong, or it fits none of the kit's shapes.
 Result<std::vector<Finding>> check_layer_conformance(const LayerScheme& scheme,
                                                      const ConformanceOptions& options);
+
+/// What `check` finds; where it throws, that is what is broken.
+template <class Check>
+Finding caught(const char* name, Check&& check) {
+  try {
+    return check();
+  } catch (const std::exception& thrown) {
+    return {name, false, thrown.what()};
+  }
+}
 
 /// The promise "replay" of two runs of one experiment.
 Finding equal_runs(const RunResult& first, const RunResult& second);

@@ -1,6 +1,7 @@
 #include "apps/conformance/trial.hpp"
 
 #include "kernels/check.hpp"
+#include "kernels/random.hpp"
 #include "messages/experiment.hpp"
 
 #include <utility>
@@ -92,6 +93,15 @@ Assignments choose(const std::string& choice, const std::vector<std::string>& va
     all.push_back(options + value);
   }
   return all;
+}
+
+std::vector<float> drawn(std::int64_t n, std::uint64_t name) {
+  const RandomStream random(1, Purpose::sample, name);
+  std::vector<float> x(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = static_cast<float>(random.normal(i));
+  }
+  return x;
 }
 
 }  // namespace troupe::conformance

@@ -4,6 +4,7 @@
 #include "apps/run/run.hpp"
 #include "kernels/result.hpp"
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,5 +32,8 @@ Result<Blueprint> pipeline_blueprint(const Assignments& assignments);
 /// The assignments that choose a scheme, and its options from "key=value" (ConformanceOptions).
 /// `choice`: "pipeline.schedule=gpipe", or "pipeline.schedule.custom.name=...".
 Assignments choose(const std::string& choice, const std::vector<std::string>& values);
+
+/// Normal numbers, by name.
+std::vector<float> drawn(std::int64_t n, std::uint64_t name);
 
 }  // namespace troupe::conformance

@@ -29,8 +29,8 @@ if ! have nanobind numpy pandas pytest; then
 fi
 more=(matplotlib ipykernel nbclient mypy)
 have "${more[@]}" || "$venv/bin/pip" install --quiet "${more[@]}" || echo "PyPI does not answer: what needs ${more[*]} is not tested"
-if ! have torch; then
-  { [ "${TROUPE_PYTHON_TORCH:-}" = yes ] && "$venv/bin/pip" install --quiet torch; } ||
+if ! have torch torchvision; then
+  { [ "${TROUPE_PYTHON_TORCH:-}" = yes ] && "$venv/bin/pip" install --quiet torch torchvision; } || have torch ||
     echo "there is no PyTorch (TROUPE_PYTHON_TORCH=yes installs it); networks are not tested"
 fi
 flock -u 9
@@ -40,7 +40,7 @@ common=(-G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release)
 cmake -S "$here" -B "$work/extension" "${common[@]}" -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
 cmake --build "$work/extension" -j2 | tail -n1
 cmake -S "$here/../../tests/package" -B "$work/programs" "${common[@]}" >/dev/null
-cmake --build "$work/programs" -j2 --target my_troupe my_policy my_exchange | tail -n1
+cmake --build "$work/programs" -j2 --target my_troupe my_policy my_exchange my_optimizer my_schedule my_layer | tail -n1
 
 rm -rf "$work/package"
 mkdir "$work/package"

@@ -8,7 +8,8 @@ import pytest
 
 @pytest.mark.parametrize("name", ["python.md", "coming-from.md"])
 def test_the_page_runs(tmp_path, monkeypatch, name):
-    pytest.importorskip("torch")
+    if name == "python.md":
+        pytest.importorskip("torch")
     pytest.importorskip("pandas")
     pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)

@@ -354,6 +354,7 @@ def test_an_exception_in_one_is_the_cause(fails, name, sets, where):
     type("Bad", of[:1], {"name": name, "summary": "fails", of[1]: raises})
     for train in (troupe.sim, troupe.run):
         assert where in fails(troupe.Error, lambda: train("teacher-mlp", {**FOUR, **sets}), OSError)
+    type("Good", of[:1], {"name": name, "summary": "does not"})  # conformance tries policies with every schedule
 
 
 def test_what_does_not_fit_is_refused(fails):
