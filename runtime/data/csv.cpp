@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <string>
@@ -49,19 +50,20 @@ MemorySamples samples_of(const CsvTable& table,
   return to;
 }
 
+/// Of what is there of the numbers; the last is the target's.
 std::vector<ColumnScale> scales_of(const CsvTable& table,
                                    const std::vector<std::int64_t>& rows,
                                    const std::vector<std::size_t>& widths,
-                                   const proto::Csv& options) {
+                                   bool values) {
   ColumnMoments moments(widths.size() + 1);
-  for (const std::int64_t row : options.normalize() ? rows : std::vector<std::int64_t>()) {
+  for (const std::int64_t row : rows) {
     const double* cells = table.cells.data() + static_cast<std::size_t>(row) * widths.size();
     for (std::size_t column = 0; column < widths.size(); ++column) {
-      if (widths[column] == 0) {
+      if (widths[column] == 0 && !std::isnan(cells[column])) {
         moments.add(column, cells[column]);
       }
     }
-    if (options.values()) {
+    if (values) {
       moments.add(widths.size(), table.targets[static_cast<std::size_t>(row)]);
     }
   }
@@ -92,7 +94,8 @@ Result<void> check_csv(const proto::Csv& options, const CsvLoader& loader, const
     return unusable("it holds one sample, and the test samples are drawn from it, too");
   }
   if (loader.classes() == 1) {
-    return unusable("all of its samples are of one class");
+    return unusable(
+        "all of its samples are of one class; data.csv.target names the column to predict");
   }
   std::map<double, std::string> numbers;
   for (const std::string& name :
@@ -194,7 +197,7 @@ Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
     return right.error();
   }
   CsvLoader loader(options, prepared);
-  const auto table = loader.read(options.path());
+  auto table = loader.read(options.path());
   if (!table) {
     return table.error();
   }
@@ -202,7 +205,7 @@ Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
     return right.error();
   }
   const bool apart = !options.test_path().empty();
-  const auto other = apart ? loader.read(options.test_path()) : Result<CsvTable>(CsvTable());
+  auto other = apart ? loader.read(options.test_path()) : Result<CsvTable>(CsvTable());
   if (!other) {
     return other.error();
   }
@@ -212,8 +215,13 @@ Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
   const HeldOut rows = apart ? HeldOut{all_rows(*table), all_rows(*other)}
                              : hold_out(table->rows(), options.test_share(), seed);
   const auto& widths = loader.widths();
-  const auto scales =
-      prepared ? given_scales(*prepared) : scales_of(*table, rows.train, widths, options);
+  auto scales =
+      prepared ? given_scales(*prepared) : scales_of(*table, rows.train, widths, options.values());
+  table->fill(scales);
+  other->fill(scales);
+  if (!prepared && !options.normalize()) {
+    scales.assign(scales.size(), ColumnScale{});
+  }
   const auto part = [&](const CsvTable& from, const std::vector<std::int64_t>& which) {
     return samples_of(from, which, widths, options.values(), scales);
   };

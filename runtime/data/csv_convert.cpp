@@ -6,7 +6,9 @@
 #include "runtime/record/output_file.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace troupe {
@@ -70,15 +72,27 @@ struct ArrayFiles {
 };
 
 /// The names by label, and what makes no data set is refused.
-Result<ConvertedTable> learn(CsvLoader& loader, const proto::Csv& options, std::size_t block) {
+Result<ConvertedTable> learn(CsvLoader& loader,
+                             const proto::Csv& options,
+                             std::size_t block,
+                             std::vector<ColumnScale>& scales) {
   ConvertedTable made;
+  std::optional<ColumnMoments> moments;
   const auto walked = loader.walk(options.path(), block, [&](const CsvTable& rows) {
     made.rows += rows.rows();
+    const std::size_t used = rows.rows() > 0 ? rows.cells.size() / rows.targets.size() : 0;
+    moments = moments || used == 0 ? std::move(moments) : ColumnMoments(used);
+    for (std::size_t i = 0; i < rows.cells.size(); ++i) {
+      if (!std::isnan(rows.cells[i])) {
+        moments->add(i % used, rows.cells[i]);
+      }
+    }
     return Result<void>();
   });
   if (!walked) {
     return walked.error();
   }
+  scales = moments ? moments->scales() : std::vector<ColumnScale>();
   loader.finish_words();
   for (const std::size_t words : loader.widths()) {
     made.columns += static_cast<std::int64_t>(std::max<std::size_t>(1, words));
@@ -97,6 +111,7 @@ Result<ConvertedTable> learn(CsvLoader& loader, const proto::Csv& options, std::
 Result<void> write_arrays(CsvLoader& loader,
                           const proto::Csv& options,
                           const ConvertedTable& made,
+                          const std::vector<ColumnScale>& means,
                           const std::filesystem::path& folder,
                           std::size_t block) {
   auto x = OutputFile::create(folder / "x.npy");
@@ -107,7 +122,8 @@ Result<void> write_arrays(CsvLoader& loader,
   ArrayFiles files{*std::move(x), *std::move(y)};
   files.x->write(npy_head("<f4", concat("(", made.rows, ", ", made.columns, ")")));
   files.y->write(npy_head(options.values() ? "<f4" : "<i4", concat("(", made.rows, ",)")));
-  const auto walked = loader.walk(options.path(), block, [&](const CsvTable& rows) {
+  const auto walked = loader.walk(options.path(), block, [&](CsvTable& rows) {
+    rows.fill(means);
     files.write(rows, loader.widths(), options.values());
     return files.x->failed()   ? files.x->flush()
            : files.y->failed() ? files.y->flush()
@@ -139,14 +155,15 @@ Result<ConvertedTable> convert_csv(const proto::Csv& options,
     return right.error();
   }
   CsvLoader loader(options, nullptr);
-  auto made = learn(loader, options, block);
+  std::vector<ColumnScale> means;
+  auto made = learn(loader, options, block, means);
   if (!made) {
     return made;
   }
   if (auto free = make_run_directory(folder); !free) {
     return free.error();
   }
-  if (auto written = write_arrays(loader, options, *made, folder, block); !written) {
+  if (auto written = write_arrays(loader, options, *made, means, folder, block); !written) {
     std::error_code code;
     for (const char* name : {"x.npy", "y.npy", "classes.txt"}) {
       std::filesystem::remove(folder / name, code);  // half of it is of no use

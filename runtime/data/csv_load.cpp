@@ -19,24 +19,39 @@ constexpr std::size_t kCsvBytesMax = std::size_t{1} << 30;
 
 }  // namespace
 
-/// Means take the place of what is missing: those of the training samples.
-void CsvLoader::fill(CsvTable& table) {
-  std::vector<double> means;
-  for (std::size_t column = 0; column < words_.size(); ++column) {
-    if (is_used(column)) {
-      const auto& [sum, count] = sums_[column];
-      const std::size_t at = means.size();
-      means.push_back(prepared_    ? at < prepared_->x.size() ? prepared_->x[at].mean : 0
-                      : count == 0 ? 0
-                                   : sum / count);
-    }
+std::vector<std::size_t> WordNumbers::sort() {
+  std::vector<std::pair<double, std::string_view>> order;  // the map's own order is that of bytes
+  bool all = true;
+  for (const auto& [word, number] : numbers_) {
+    const auto value = csv_number(word);
+    all = all && value;
+    order.emplace_back(value.value_or(0), word);
   }
-  means.resize(means.size() + marks());
-  for (std::size_t i = 0; i < table.cells.size(); ++i) {
-    if (std::isnan(table.cells[i])) {
-      table.cells[i] = means[i % means.size()];
-      ++filled_;
-    }
+  if (all) {
+    std::stable_sort(
+        order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  }
+  std::vector<std::size_t> renamed(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    std::size_t& number = numbers_.find(order[i].second)->second;
+    renamed[number] = i;
+    number = i;
+  }
+  return renamed;
+}
+
+std::vector<std::string> WordNumbers::words() const {
+  std::vector<std::string> words(numbers_.size());
+  for (const auto& [word, number] : numbers_) {
+    words[number] = utf8_name(word);
+  }
+  return words;
+}
+
+void CsvTable::fill(const std::vector<ColumnScale>& scales) {
+  const std::size_t used = targets.empty() ? 1 : cells.size() / targets.size();
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    cells[i] = std::isnan(cells[i]) ? scales[i % used].mean : cells[i];
   }
 }
 
@@ -45,13 +60,6 @@ Result<void> CsvLoader::check_text(std::string_view text, const std::string& pat
   const auto* const bytes = reinterpret_cast<const std::uint8_t*>(text.data());
   if (std::string form = foreign_form({bytes, text.size()}, path, Wanted::table); !form.empty()) {
     return Error{ErrorKind::data, std::move(form)};
-  }
-  if (const std::size_t at = text.find('\0'); at != text.npos) {
-    const std::string_view before = text.substr(0, at);
-    return Error{ErrorKind::data,
-                 concat("line ",
-                        1 + std::count(before.begin(), before.end(), '\n'),
-                        " has a byte of 0, which no text has")};
   }
   if (separator_ == '\0') {
     const std::string& asked = options_.separator();
@@ -78,6 +86,63 @@ Error CsvLoader::explained(Error error, std::string_view text) const {
 
 namespace {
 
+constexpr const char* kHalfNumber = "it is text in UTF-16 and ends within a character";
+
+/// UTF-8 of a file whose first two bytes say that it is UTF-16, piece by piece; others stay as they are.
+class Utf16 {
+ public:
+  /// Changes the next piece of the file. Half a pair becomes U+FFFD. False: the last piece ends with half a number.
+  bool decode(Bytes& bytes, bool last) {
+    bytes.insert(bytes.begin(), rest_.begin(), rest_.end());
+    rest_.clear();
+    std::size_t i = 0;
+    if (!begun_) {
+      if (bytes.size() < 2 && !last) {
+        rest_.swap(bytes);
+        return true;
+      }
+      begun_ = true;
+      marked_ = bytes.size() >= 2 && (bytes[0] ^ bytes[1]) == 1 && (bytes[0] & bytes[1]) == 0xfe;
+      high_ = marked_ && bytes[0] == 0xff ? 1 : 0;
+      i = 2;
+    }
+    if (!marked_) {
+      return true;
+    }
+    const auto unit = [&](std::size_t at) -> std::uint32_t {
+      return at + 1 < bytes.size() ? bytes[at + high_] << 8 | bytes[at + 1 - high_] : 0;
+    };
+    Bytes text;
+    for (; i + 1 < bytes.size(); i += 2) {
+      std::uint32_t point = unit(i);
+      const bool first = point >> 10 == 0xd800 >> 10;
+      if (first && i + 3 >= bytes.size() && !last) {
+        break;
+      }
+      if (point >> 11 == 0xd800 >> 11) {
+        const bool pair = first && unit(i + 2) >> 10 == 0xdc00 >> 10;
+        point = pair ? 0x10000 + ((point - 0xd800) << 10) + (unit(i + 2) - 0xdc00) : 0xfffd;
+        i += pair ? 2 : 0;
+      }
+      const int more = point < 0x80 ? 0 : point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
+      constexpr std::uint32_t kFirst[] = {0, 0xc0, 0xe0, 0xf0};
+      text.push_back(static_cast<std::uint8_t>(kFirst[more] | point >> (6 * more)));
+      for (int byte = more; byte-- > 0;) {
+        text.push_back(static_cast<std::uint8_t>(0x80 | (point >> (6 * byte) & 0x3f)));
+      }
+    }
+    rest_.assign(bytes.begin() + static_cast<std::ptrdiff_t>(i), bytes.end());
+    bytes = std::move(text);
+    return !last || rest_.empty();
+  }
+
+ private:
+  Bytes rest_;  // of the piece before
+  bool begun_ = false;
+  bool marked_ = false;
+  std::size_t high_ = 0;  // place of a number's upper byte
+};
+
 /// Where the last row ends that is whole: behind a line's end that stands in no quotes. 0: nowhere.
 std::size_t end_of_rows(std::string_view text) {
   std::size_t end = 0;
@@ -96,7 +161,7 @@ std::size_t end_of_rows(std::string_view text) {
 
 Result<void> CsvLoader::walk(const std::string& path,
                              std::size_t block,
-                             const std::function<Result<void>(const CsvTable&)>& take) {
+                             const std::function<Result<void>(CsvTable&)>& take) {
   const auto unusable = [&](const std::string& what) {
     return Error{ErrorKind::data, concat(path, " is not usable: ", what)};
   };
@@ -107,14 +172,19 @@ Result<void> CsvLoader::walk(const std::string& path,
                  "the columns"};
   }
   InputFile file(path);
+  Utf16 utf16;
   Bytes bytes;
   std::optional<CsvReader> reader;
   for (bool more = true; more;) {
-    const std::size_t before = bytes.size();
-    if (!file.read(block, bytes)) {
+    Bytes piece;
+    if (!file.read(block, piece)) {
       return unusable(file.error());
     }
-    more = bytes.size() == before + block;
+    more = piece.size() == block;
+    if (!utf16.decode(piece, !more)) {
+      return unusable(kHalfNumber);
+    }
+    bytes.insert(bytes.end(), piece.begin(), piece.end());
     const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     const std::size_t whole = more ? end_of_rows(all) : all.size();
     const std::string_view text = all.substr(0, whole);
@@ -165,33 +235,6 @@ Result<void> check_csv_size(const std::string& path) {
   return {};
 }
 
-/// Text in UTF-16, as its first two bytes say, in UTF-8; half a pair as U+FFFD.
-void take_utf16(Bytes& bytes) {
-  if (bytes.size() < 2 || (bytes[0] ^ bytes[1]) != 1 || (bytes[0] & bytes[1]) != 0xfe) {
-    return;
-  }
-  const std::size_t high = bytes[0] == 0xfe ? 0 : 1;
-  const auto unit = [&](std::size_t i) -> std::uint32_t {
-    return i + 1 < bytes.size() ? bytes[i + high] << 8 | bytes[i + 1 - high] : 0;
-  };
-  Bytes text;
-  for (std::size_t i = 2; i + 1 < bytes.size(); i += 2) {
-    std::uint32_t point = unit(i);
-    if (point >> 11 == 0xd800 >> 11) {
-      const bool pair = point < 0xdc00 && unit(i + 2) >> 10 == 0xdc00 >> 10;
-      point = pair ? 0x10000 + ((point - 0xd800) << 10) + (unit(i + 2) - 0xdc00) : 0xfffd;
-      i += pair ? 2 : 0;
-    }
-    const int more = point < 0x80 ? 0 : point < 0x800 ? 1 : point < 0x10000 ? 2 : 3;
-    constexpr std::uint32_t kFirst[] = {0, 0xc0, 0xe0, 0xf0};
-    text.push_back(static_cast<std::uint8_t>(kFirst[more] | point >> (6 * more)));
-    for (int byte = more; byte-- > 0;) {
-      text.push_back(static_cast<std::uint8_t>(0x80 | (point >> (6 * byte) & 0x3f)));
-    }
-  }
-  bytes = std::move(text);
-}
-
 }  // namespace
 
 Result<CsvTable> CsvLoader::read(const std::string& path) {
@@ -202,12 +245,14 @@ Result<CsvTable> CsvLoader::read(const std::string& path) {
   if (!bytes) {
     return bytes.error();
   }
-  take_utf16(*bytes);
-  CsvTable table;
-  const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
   const auto unusable = [&](const std::string& what) {
     return Error{ErrorKind::data, concat(path, " is not usable: ", what)};
   };
+  if (!Utf16().decode(*bytes, true)) {
+    return unusable(kHalfNumber);
+  }
+  CsvTable table;
+  const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
   auto read = check_text(text, path);
   read = read ? read_rows(text, table) : read;
   if (!read) {
@@ -218,7 +263,6 @@ Result<CsvTable> CsvLoader::read(const std::string& path) {
   }
   if (!learnt_) {
     learn_words(table);
-    fill(table);
   }
   return table;
 }

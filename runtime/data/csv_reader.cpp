@@ -48,8 +48,12 @@ Result<bool> CsvReader::next(CsvRow& row) {
       continue;
     }
     row.line = line_;
+    const std::string_view text = rest_;
     if (auto whole = split(row); !whole) {
       return whole.error();
+    }
+    if (text.substr(0, text.size() - rest_.size()).find('\0') != text.npos) {
+      return wrong_line(line_, "it has a byte of 0, which no text has");
     }
     return true;
   }

@@ -115,13 +115,53 @@ void find_categories(CsvReader reader, const proto::Csv& options, CsvColumns& co
   }
 }
 
+namespace {
+
+/// Settings where nothing stands in the column of the target: the last one with something in it takes its place.
+std::string another_target(const CsvReader& reader,
+                           const proto::Csv& options,
+                           CsvColumns columns,
+                           char separator,
+                           std::size_t target,
+                           const std::vector<ColumnSurvey>& all) {
+  proto::Csv other = options;
+  other.add_leave_out(columns.key(target));
+  const std::string left = list_setting("leave_out", options.leave_out(), {columns.key(target)});
+  columns.uses[target] = ColumnUse::left_out;
+  for (std::size_t column = all.size(); column-- > 0;) {
+    if (columns.uses[column] == ColumnUse::number && all[column].missing < all[target].missing) {
+      columns.uses[column] = ColumnUse::target;
+      const std::string rest = csv_settings(reader, other, columns, separator);
+      const bool listed = rest.find("leave_out=") != rest.npos;
+      return concat("--set data.csv.target=",
+                    columns.key(column),
+                    listed ? "" : left,
+                    rest.empty() ? "" : " ",
+                    rest,
+                    " (nothing stands in ",
+                    columns.called(target),
+                    ')');
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string csv_settings(CsvReader reader,
                          const proto::Csv& options,
                          const CsvColumns& columns,
                          char separator) {
+  const CsvReader begin = reader;
   const auto [all, rows] = survey(reader, options, columns);
   if (rows < 0) {
     return "";  // it could not be read with any settings
+  }
+  const auto target = static_cast<std::size_t>(
+      std::find(columns.uses.begin(), columns.uses.end(), ColumnUse::target) -
+      columns.uses.begin());
+  if (target < all.size() && all[target].missing == rows) {
+    return another_target(begin, options, columns, separator, target, all);
   }
   std::vector<std::string> words;
   std::vector<std::string> useless;
@@ -132,9 +172,6 @@ std::string csv_settings(CsvReader reader,
     const ColumnSurvey& here = all[column];
     const ColumnUse use = columns.uses[column];
     const bool numbers = use == ColumnUse::number || (use == ColumnUse::target && options.values());
-    if (use == ColumnUse::target && here.missing == rows) {
-      return "";  // nothing can be predicted, and which other column may be meant is not known
-    }
     if (here.missing > 0 && options.missing() == proto::Csv::refuse) {
       more.insert(" --set data.csv.missing=mean");
     }
@@ -339,35 +376,6 @@ void tell_csv(const proto::Csv& options,
     doubt_classes(names, counts, table.rows(), to.doubts);
   }
   doubt_columns(options, loader, table, to.doubts);
-}
-
-std::vector<std::size_t> WordNumbers::sort() {
-  std::vector<std::pair<double, std::string_view>> order;  // the map's own order is that of bytes
-  bool all = true;
-  for (const auto& [word, number] : numbers_) {
-    const auto value = csv_number(word);
-    all = all && value;
-    order.emplace_back(value.value_or(0), word);
-  }
-  if (all) {
-    std::stable_sort(
-        order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  }
-  std::vector<std::size_t> renamed(order.size());
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    std::size_t& number = numbers_.find(order[i].second)->second;
-    renamed[number] = i;
-    number = i;
-  }
-  return renamed;
-}
-
-std::vector<std::string> WordNumbers::words() const {
-  std::vector<std::string> words(numbers_.size());
-  for (const auto& [word, number] : numbers_) {
-    words[number] = utf8_name(word);
-  }
-  return words;
 }
 
 }  // namespace troupe

@@ -129,10 +129,6 @@ Result<std::optional<double>> CsvLoader::cell(const CsvRow& row, std::size_t col
   if (!number) {
     return wrong(row, column, csv_shown(field) + " is not a number that float32 can hold");
   }
-  if (!learnt_) {
-    sums_[column].first += *number;
-    sums_[column].second += 1;
-  }
   return number;
 }
 
@@ -172,6 +168,7 @@ Result<void> CsvLoader::add_row(const CsvRow& row, CsvTable& table) {
     if (options_.missing() == proto::Csv::token && columns_.uses[column] == ColumnUse::number) {
       marks.push_back(*number ? 0 : 1);
     }
+    filled_ += *number ? 0 : 1;
     table.cells.push_back(number->value_or(std::nan("")));
   }
   table.cells.insert(table.cells.end(), marks.begin(), marks.end());
@@ -197,19 +194,29 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
   if (lines[0].empty()) {
     return Error{ErrorKind::data, "it holds no line"};
   }
-  const auto columns_of = [&](bool without_target) {
-    return csv_columns(options_,
+  const auto columns_of = [&](const proto::Csv& options, bool without_target) {
+    return csv_columns(options,
                        {lines[0].begin(), lines[0].end()},
                        {lines[1].begin(), lines[1].end()},
                        separator_,
                        without_target);
   };
-  if (auto columns = columns_of(true); prepared_ && columns) {
-    columns_ = *std::move(columns);
-    without_target_ = fits_without_target();
+  const auto& categories = options_.categories();
+  const bool found = std::find(categories.begin(), categories.end(), "auto") != categories.end();
+  // Numbers of columns count the target, so where it was is tried, unless that is known.
+  proto::Csv options = options_;
+  for (std::size_t place = 0; prepared_ && !without_target_ && place <= lines[0].size() + 1;
+       ++place) {
+    if (place > 0) {
+      options.set_target(std::to_string(place));
+    }
+    if (auto columns = columns_of(options, true)) {
+      columns_ = *std::move(columns);
+      without_target_ = fits_without_target(found);
+    }
   }
   if (!without_target_) {
-    auto columns = columns_of(false);
+    auto columns = columns_of(options_, false);
     if (!columns) {
       columns_ = {};
       return columns.error();
@@ -217,19 +224,21 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
     columns_ = *std::move(columns);
   }
   words_.resize(columns_.uses.size());
-  sums_.resize(columns_.uses.size());
   const auto target = std::find(columns_.uses.begin(), columns_.uses.end(), ColumnUse::target);
   target_ = static_cast<std::size_t>(target - columns_.uses.begin());
-  const auto& categories = options_.categories();
-  const bool found = std::find(categories.begin(), categories.end(), "auto") != categories.end();
-  if (!prepared_ && found) {
+  if (found && prepared_) {
+    take_words_found();
+  } else if (found) {
     find_categories(this->reader(text), options_, columns_);
   }
-  return prepared_ ? take_words(*prepared_, found) : Result<void>();
+  return prepared_ ? take_words(*prepared_) : Result<void>();
 }
 
 /// Whether the columns, without one for the target, are those that the weights were trained on.
-bool CsvLoader::fits_without_target() const {
+bool CsvLoader::fits_without_target(bool found) {
+  if (found) {
+    take_words_found();
+  }
   const auto used = static_cast<std::size_t>(
       std::count_if(columns_.uses.begin(), columns_.uses.end(), [](ColumnUse use) {
         return use == ColumnUse::number || use == ColumnUse::words;
@@ -238,19 +247,28 @@ bool CsvLoader::fits_without_target() const {
                                                         : used + marks() == prepared_->words.size();
 }
 
+/// Columns of words are those of the weights where data.csv.categories is auto.
+void CsvLoader::take_words_found() {
+  std::size_t at = 0;
+  for (std::size_t column = 0; column < columns_.uses.size(); ++column) {
+    if (is_used(column) && at < prepared_->words.size() && !prepared_->words[at++].empty()) {
+      columns_.uses[column] = ColumnUse::words;
+    }
+  }
+}
+
 /// The words that the weights were trained on.
-Result<void> CsvLoader::take_words(const Preparation& prepared, bool found) {
+Result<void> CsvLoader::take_words(const Preparation& prepared) {
   std::size_t at = 0;  // among the used columns
   bool fits = options_.values() == prepared.classes.empty();
   for (std::size_t column = 0; column < words_.size(); ++column) {
-    ColumnUse& use = columns_.uses[column];
+    const ColumnUse use = columns_.uses[column];
     if (use == ColumnUse::target && !options_.values()) {
       words_[column] = WordNumbers(prepared.classes);
     }
     if (is_used(column)) {
       const auto words =
           at < prepared.words.size() ? prepared.words[at] : std::vector<std::string>();
-      use = found && !words.empty() ? ColumnUse::words : use;
       fits = fits && words.empty() == (use == ColumnUse::number);
       words_[column] = WordNumbers(words);
       widths_.push_back(words.size());
@@ -327,9 +345,6 @@ Result<void> CsvLoader::read_rows(CsvReader& reader, bool header, CsvTable& tabl
       return more.error();
     }
     if (!*more) {
-      if (learnt_) {
-        fill(table);
-      }
       return {};
     }
     if (auto added = header ? check_header(row) : add_row(row, table); !added) {

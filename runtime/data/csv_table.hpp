@@ -59,6 +59,9 @@ struct CsvTable {
   std::vector<std::int64_t> lines;  // (rows), of the file
 
   std::int64_t rows() const { return static_cast<std::int64_t>(targets.size()); }
+
+  /// Puts the means of `scales`, one a used column at least, where numbers are missing.
+  void fill(const std::vector<ColumnScale>& scales);
 };
 
 /// What a field is written as that is missing in a column of words.
@@ -72,14 +75,14 @@ class CsvLoader {
   CsvLoader(const proto::Csv& options, const Preparation* prepared)
       : options_(options), prepared_(prepared) {}
 
-  /// Error (data) with path, line and column; (usage) where an option names no column.
+  /// Missing numbers are NaN. Error (data) with path, line and column; (usage) where an option names no column.
   Result<CsvTable> read(const std::string& path);
 
   /// Reads the file in blocks of about so many bytes, so that memory does not grow with it: `take` gets the rows of each,
   /// with words as they are known so far. Error as read()'s, or that of `take`.
   Result<void> walk(const std::string& path,
                     std::size_t block,
-                    const std::function<Result<void>(const CsvTable&)>& take);
+                    const std::function<Result<void>(CsvTable&)>& take);
 
   /// Once all rows have been walked over: numbers the words for good. A second walk() has these numbers.
   void finish_words();
@@ -92,7 +95,7 @@ class CsvLoader {
 
   const CsvColumns& columns() const { return columns_; }
 
-  /// Rows that were left out, and numbers that were filled in, because something is missing.
+  /// Rows that were left out, and numbers that are to be filled in, because something is missing.
   std::int64_t dropped() const { return dropped_; }
 
   std::int64_t filled() const { return filled_; }
@@ -116,7 +119,8 @@ class CsvLoader {
   Result<void> read_rows(std::string_view text, CsvTable& table);
   Result<void> read_rows(CsvReader& reader, bool header, CsvTable& table);
   Result<void> learn_columns(std::string_view text);
-  bool fits_without_target() const;
+  bool fits_without_target(bool found);
+  void take_words_found();
   Result<void> check_header(const CsvRow& row) const;
   Result<void> add_row(const CsvRow& row, CsvTable& table);
   Result<std::optional<double>> cell(const CsvRow& row, std::size_t column);
@@ -127,7 +131,6 @@ class CsvLoader {
   Result<void> check_text(std::string_view text, const std::string& path);
   Error explained(Error error, std::string_view text) const;
   std::size_t marks() const;
-  void fill(CsvTable& table);
 
   bool is_used(std::size_t column) const {
     return columns_.uses[column] == ColumnUse::number || columns_.uses[column] == ColumnUse::words;
@@ -136,7 +139,7 @@ class CsvLoader {
   CsvReader reader(std::string_view text) const;
 
   Error wrong(const CsvRow& row, std::size_t column, const std::string& what) const;
-  Result<void> take_words(const Preparation& prepared, bool found);
+  Result<void> take_words(const Preparation& prepared);
   void learn_words(CsvTable& table);
   void sort_words(CsvTable& table);
 
@@ -147,8 +150,6 @@ class CsvLoader {
   std::vector<std::size_t> widths_;
   std::size_t target_ = 0;
   char separator_ = '\0';  // 0 until a text has been seen
-  std::vector<std::pair<double, double>>
-      sums_;  // (columns): of training samples' numbers, and how many
   std::int64_t dropped_ = 0;
   std::int64_t filled_ = 0;
   bool without_target_ = false;  // the target's column is behind all those of the file

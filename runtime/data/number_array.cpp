@@ -274,7 +274,9 @@ Result<NumberArray> parse_npy(std::span<const std::byte> file, std::shared_ptr<c
   if (type == nullptr) {
     return npy_error(concat("its numbers are of type ",
                             json_string(header->descr.substr(0, 40)),
-                            "; write a.astype(\"float32\") of it, or \"int64\" of labels"));
+                            descr.find('U') != descr.npos || descr.find('S') != descr.npos
+                                ? "; numpy.unique(a, return_inverse=True)[1] makes labels of texts"
+                                : "; write a.astype(\"float32\") of it, or \"int64\" of labels"));
   }
   if (std::find(header->shape.begin(), header->shape.end(), 0) != header->shape.end()) {
     return npy_error("its shape is " + extents_text(header->shape) + ": it has no samples");

@@ -7,6 +7,7 @@
 #include "runtime/data/archive.hpp"
 #include "runtime/data/csv.hpp"
 #include "runtime/data/csv_convert.hpp"
+#include "runtime/data/input_file.hpp"
 #include "runtime/data/number_array.hpp"
 #include "tests/runtime/data/array_files.hpp"
 #include "tests/runtime/data/files.hpp"
@@ -309,6 +310,9 @@ TEST_CASE("damaged .npy files are refused", "[runtime][data]") {
         "its numbers are of type \"<c8\"; write a.astype(\"float32\") of it, or \"int64\" of "
         "labels");
   CHECK_THAT(with("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}"), says("\"|O\""));
+  CHECK(with("{'descr': '<U5', 'fortran_order': False, 'shape': (1,)}") ==
+        "its numbers are of type \"<U5\"; numpy.unique(a, return_inverse=True)[1] makes labels of "
+        "texts");
   const std::string shapes = "its header is not {'descr'";
   for (const char* dictionary :
        {"{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
@@ -484,6 +488,23 @@ TEST_CASE("a table is converted block by block to arrays of the same numbers", "
       CHECK(gather(**arrays, split, all) == gather(**table, split, all));
     }
   }
+  std::string wide = "\xff\xfe";  // the same in UTF-16
+  for (const char c : text.substr(3)) {
+    wide += {c, '\0'};
+  }
+  folder.write("t.csv", wide);
+  for (const std::size_t block : {std::size_t{1}, std::size_t{31}, kConvertedBlock}) {
+    const std::string to = folder / concat("arrays", ++made_folders);
+    REQUIRE(convert_csv(e.data().csv(), to, block));
+    for (const std::string name : {"/x.npy", "/y.npy"}) {
+      CHECK(*read_input_file(to + name, 1 << 20) ==
+            *read_input_file(folder / ("arrays1" + name), 1 << 20));
+    }
+  }
+  folder.write("t.csv", text + std::string("1,red,x,\0yes\n", 13));
+  const auto zero = convert_csv(e.data().csv(), folder / "none", 30);
+  REQUIRE_FALSE(zero);
+  CHECK_THAT(zero.error().message, Catch::Contains("line 74: it has a byte of 0"));
   folder.write("t.csv", text + "1,red,x\n");
   const auto short_row = convert_csv(e.data().csv(), folder / "none", 30);
   REQUIRE_FALSE(short_row);

@@ -442,6 +442,38 @@ TEST_CASE("what is missing is dropped, filled in or marked", "[runtime][data]") 
   CHECK((*coded)->sample_shape() == Shape{3});  // q is of no row that is left
 }
 
+TEST_CASE("the mean that is filled in is that of the training samples", "[runtime][data]") {
+  std::string text = "a,b,y\n";
+  for (int i = 0; i < 20; ++i) {
+    text += concat(i == 3 ? "NA" : std::to_string(i * i), ",", i, ",", i % 2, "\n");
+  }
+  const Table table(text, {"missing=mean", "normalize=false", "test_share=0.3"});
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    const auto data = table.open(seed);
+    REQUIRE(data);
+    double sum = 0;
+    double count = 0;
+    const Gathered train = gather(**data, Split::train, range(0, 14));
+    for (std::size_t i = 0; i < train.x.size(); i += 2) {
+      sum += train.x[i + 1] == 3 ? 0 : train.x[i];
+      count += train.x[i + 1] == 3 ? 0 : 1;
+    }
+    const Gathered all = everything(**data);
+    for (std::size_t i = 0; i < all.x.size(); i += 2) {
+      CHECK(all.x[i] == Approx(all.x[i + 1] == 3 ? sum / count : all.x[i + 1] * all.x[i + 1]));
+    }
+  }
+}
+
+TEST_CASE("where nothing stands in the target's column, another one is offered",
+          "[runtime][data]") {
+  const std::string text = "name,size,kind,none\nann,1,2,\nbob,2,1,NA\ncid,7,1,\n";
+  CHECK_THAT(Table(text).refusal(),
+             says("--set data.csv.target=kind --set data.csv.leave_out=[none] --set "
+                  "data.csv.categories=[name] (nothing stands in column \"none\")"));
+  CHECK(Table(text, {"target=kind", "leave_out=[none]", "categories=[name]"}).refusal() == "");
+}
+
 TEST_CASE("weights that keep no means are shown no table with gaps", "[runtime][data]") {
   const std::string rows = "a,y\n1,0\n3,1\n5,0\n8,1\n";
   const std::string gap = "a,y\n1,0\nNA,1\n";
@@ -485,6 +517,8 @@ TEST_CASE("UTF-16 is read as UTF-8 is", "[runtime][data]") {
     CHECK((*data)->preparation()->columns == std::vector<std::string>{"größe"});
     CHECK((*data)->preparation()->classes ==
           std::vector<std::string>{"a", "\xef\xbf\xbd", "\xf0\x9f\x8c\xb9"});
+    CHECK(Table(bytes + '\n').refusal() ==
+          "table.csv is not usable: it is text in UTF-16 and ends within a character");
   }
 }
 
@@ -532,6 +566,25 @@ TEST_CASE("rows to be predicted need no target", "[runtime][data]") {
         gather(**whole, Split::train, range(0, 1)).x);
 }
 
+TEST_CASE("rows without a target fit however columns were named to be used", "[runtime][data]") {
+  const std::string text = "id,a,b,kind,c\n1,1,red,x,5\n2,,blue,y,6\n3,4,red,x,7\n4,5,red,y,7\n";
+  for (const char* out : {"leave_out=[1]", "leave_out=[1,5]"}) {
+    const std::vector<std::string> set{"target=kind", out, "categories=auto", "missing=token"};
+    const auto learnt = Table(text, set).open();
+    REQUIRE(learnt);
+    const auto alone =
+        Table("id,a,b,c\n9,4,blue,6\n8,,red,5\n", set).open(1, (*learnt)->preparation());
+    INFO((alone ? "" : alone.error().message));
+    REQUIRE(alone);
+    CHECK((*alone)->preparation()->without_target);
+    const auto whole =
+        Table("id,a,b,kind,c\n9,4,blue,x,6\n8,,red,x,5\n", set).open(1, (*learnt)->preparation());
+    REQUIRE(whole);
+    CHECK_FALSE((*whole)->preparation()->without_target);
+    CHECK(everything(**alone).x == everything(**whole).x);
+  }
+}
+
 TEST_CASE("what no table means is refused", "[runtime][data]") {
   CHECK_THAT(Table("0,7\n0.5,1\n2.5,0\n").refusal(), says("data.csv.header=present"));
   CHECK_THAT(Table("0,1,2\n0.5,1,1\n2.5,1,0\n").refusal(), says("data.csv.header=present"));
@@ -539,7 +592,8 @@ TEST_CASE("what no table means is refused", "[runtime][data]") {
              says("data.csv.header=present"));
   CHECK_THAT(Table("x,y\n1,0\n2,0.0\n3,1\n").refusal(),
              says("0\" and \"0.0\" are the same number"));
-  CHECK_THAT(Table(std::string("x,y\n1,0\n2,\0\n", 12)).refusal(), says("line 3 has a byte of 0"));
+  CHECK_THAT(Table(std::string("x,y\n1,0\n2,\0\n", 12)).refusal(),
+             says("line 3: it has a byte of 0"));
   CHECK_THAT(Table("PAR1\x15\x04").refusal(),
              says("it is a Parquet file; python3 -c 'import pandas"));
 }
