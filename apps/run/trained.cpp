@@ -70,7 +70,14 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
     for (const char* key : {"path", "test_path"}) {
       if (auto set = set_value(e, concat("data.", source, ".", key, "=", arguments.data)); !set) {
         return Error{ErrorKind::usage,
-                     concat(verb, ": --data is not for data.", source, ", which reads no file")};
+                     concat(verb,
+                            ": --data names a table, arrays, images or tokens; what data.",
+                            source,
+                            " reads is set by --set data.",
+                            source,
+                            ".KEY=VALUE (troupe help data.",
+                            source,
+                            ')')};
       }
     }
   }
@@ -100,7 +107,7 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
   if (verb != "predict" && (*data)->preparation() && (*data)->preparation()->without_target) {
     return Error{
         ErrorKind::usage,
-        verb + ": these rows have no target to be compared with; `troupe predict` needs none"};
+        verb + ": these samples have no target to be compared with; `troupe predict` needs none"};
   }
   e.mutable_data()->set_batch_size(std::min(batch, (*data)->size(Split::train)));
   return make_blueprint(e, *std::move(data));

@@ -71,6 +71,17 @@ Result<void> add_files(const fs::path& folder, std::int32_t label, std::vector<C
 
 }  // namespace
 
+Result<std::vector<ClassFile>> list_images_alone(const fs::path& path) {
+  std::error_code code;
+  if (fs::is_regular_file(path, code)) {
+    return std::vector<ClassFile>{{path, 0}};
+  }
+  std::vector<ClassFile> files;
+  const bool none = !is_folder(path) || holds_folders(path);
+  auto added = none ? Result<void>() : add_files(path, 0, files);
+  return added ? Result(std::move(files)) : added.error();
+}
+
 Result<ClassFolders> list_class_folders(const fs::path& path,
                                         const std::vector<std::string>& classes) {
   auto folders = entries_of(path);
@@ -120,7 +131,8 @@ ClassFolderRoots class_folder_roots(const std::string& path, const std::string& 
   const fs::path folder = path;
   // A class may be called "train": its folder holds images, and no folders.
   const bool parted = is_folder(folder / "train") && holds_folders(folder / "train");
-  ClassFolderRoots roots{parted ? folder / "train" : folder, test_path};
+  ClassFolderRoots roots{parted ? folder / "train" : folder,
+                         parted && test_path == path ? "" : test_path};
   const auto entries = parted ? entries_of(folder) : std::vector<fs::path>();
   for (const std::string_view name :
        {"test", "testing", "valid", "validation", "val", "dev", "eval"}) {
@@ -133,6 +145,9 @@ ClassFolderRoots class_folder_roots(const std::string& path, const std::string& 
         roots.test = entry;
       }
     }
+  }
+  if (roots.test.empty() && test_path == path) {
+    roots.test = roots.train;
   }
   for (const fs::path& entry : entries ? *entries : std::vector<fs::path>()) {
     if (is_folder(entry) && entry != roots.train && entry != roots.test) {

@@ -30,6 +30,10 @@ struct ClassFolders {
 Result<ClassFolders> list_class_folders(const std::filesystem::path& path,
                                         const std::vector<std::string>& classes);
 
+/// Images without classes, all with the label 0: the file `path`, or those of a folder with no folders in it; none
+/// where `path` has folders, or is not there. Error (data): it cannot be read or is empty.
+Result<std::vector<ClassFile>> list_images_alone(const std::filesystem::path& path);
+
 /// Where training and test samples are. `test` is empty where they are to be drawn from the others.
 struct ClassFolderRoots {
   std::filesystem::path train;
@@ -37,7 +41,7 @@ struct ClassFolderRoots {
   std::vector<std::string> unused{};  // names of folders beside them
 };
 
-/// Of `path`, and of `test_path` where that is not empty. Beside `train`, test samples are in a folder that is called test,
+/// Of `path`, and of `test_path` where that is not empty, or the same folder with `train` in it. Beside `train`, test samples are in a folder that is called test,
 /// testing, valid, validation, val, dev or eval, in capitals or not: the first of these.
 ClassFolderRoots class_folder_roots(const std::string& path, const std::string& test_path);
 

@@ -90,16 +90,7 @@ std::string conversion(const ForeignForm& form, const std::string& path, Wanted 
   if (path.find_first_of("'\"\\") != path.npos) {
     return "";  // neither a shell nor Python would read the path as it is
   }
-  if (wanted == Wanted::image) {
-    return form.called.ends_with("image")
-               ? concat("; python3 -c 'from PIL import Image; Image.open(\"",
-                        path,
-                        "\").save(\"",
-                        stem,
-                        ".png\")' makes a PNG image of it")
-               : "";
-  }
-  if (code.empty()) {
+  if (code.empty() || wanted == Wanted::image) {
     return "";
   }
   if (const std::size_t at = code.find("(P"); at != code.npos) {
@@ -140,13 +131,6 @@ std::string foreign_form(std::span<const std::uint8_t> begin,
                          Wanted wanted) {
   const std::string_view head(reinterpret_cast<const char*>(begin.data()),
                               std::min(begin.size(), kLookedAt));
-  if ((wanted == Wanted::table || wanted == Wanted::arrays) &&
-      (head.starts_with("\xff\xfe") || head.starts_with("\xfe\xff"))) {
-    return concat(
-        "it is text in UTF-16; save it as UTF-8, for example by iconv -f UTF-16 -t UTF-8 ",
-        path,
-        " > utf8.csv");
-  }
   // A file of tokens has no head of its own: two or three bytes are a token or so that may well be the first one.
   const std::size_t least = wanted == Wanted::tokens ? 4 : 1;
   const auto form = std::find_if(kForeignForms.begin(), kForeignForms.end(), [&](const auto& f) {

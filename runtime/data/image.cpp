@@ -4,31 +4,40 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 
 namespace troupe {
 namespace {
 
-constexpr std::array<std::uint8_t, 8> kPngBegins{0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
-constexpr std::array<std::uint8_t, 3> kJpegBegins{0xff, 0xd8, 0xff};
+using namespace std::string_view_literals;
 
-bool begins_with(std::span<const std::uint8_t> file, std::span<const std::uint8_t> head) {
-  return file.size() >= head.size() && std::equal(head.begin(), head.end(), file.begin());
-}
+struct ImageFormat {
+  std::string_view begins;
+  Result<Image> (*decode)(std::span<const std::uint8_t> file, std::size_t pixels_max);
+};
+
+constexpr std::array kImageFormats{ImageFormat{"\x89PNG\r\n\x1a\n"sv, &decode_png},
+                                   ImageFormat{"\xff\xd8\xff"sv, &decode_jpeg},
+                                   ImageFormat{"RIFF"sv, &decode_webp},
+                                   ImageFormat{"II*\0"sv, &decode_tiff},
+                                   ImageFormat{"MM\0*"sv, &decode_tiff},
+                                   ImageFormat{"GIF8"sv, &decode_bmp_or_gif},
+                                   ImageFormat{"BM"sv, &decode_bmp_or_gif}};
 
 }  // namespace
 
 Result<Image> decode_image(std::span<const std::uint8_t> file, std::size_t pixels_max) {
-  if (begins_with(file, kPngBegins)) {
-    return decode_png(file, pixels_max);
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  for (const ImageFormat& format : kImageFormats) {
+    if (text.starts_with(format.begins)) {
+      return format.decode(file, pixels_max);
+    }
   }
-  if (begins_with(file, kJpegBegins)) {
-    return decode_jpeg(file, pixels_max);
-  }
-  const std::string form = foreign_form(file, "IMAGE", Wanted::image);
+  const std::string form = foreign_form(file, "", Wanted::image);
   return Error{ErrorKind::data,
-               file.empty()   ? "it is empty"
-               : form.empty() ? "it begins neither as a PNG nor as a JPEG image"
-                              : "it is no PNG or JPEG image: " + form};
+               file.empty() ? "it is empty"
+                            : concat(form.empty() ? "it does not begin as an image" : form,
+                                     "; read are PNG, JPEG, WebP, TIFF, BMP and GIF")};
 }
 
 Image grey_image(const Image& colour) {

@@ -1,4 +1,4 @@
-// Images of others, as pixels: PNG and JPEG, told apart by their first bytes.
+// Images of others, as pixels, told apart by their first bytes.
 #pragma once
 
 #include "kernels/result.hpp"
@@ -31,9 +31,12 @@ Result<Image> decode_image(std::span<const std::uint8_t> file,
 /// Of a colour image the luma of JPEG (ITU-R BT.601): 0.299 red + 0.587 green + 0.114 blue, rounded.
 Image grey_image(const Image& colour);
 
-/// decode_image() by format, for files that begin as such.
+/// decode_image() by format, for files that begin as such. Of a GIF image that moves the first picture.
 Result<Image> decode_png(std::span<const std::uint8_t> file, std::size_t pixels_max);
 Result<Image> decode_jpeg(std::span<const std::uint8_t> file, std::size_t pixels_max);
+Result<Image> decode_webp(std::span<const std::uint8_t> file, std::size_t pixels_max);
+Result<Image> decode_tiff(std::span<const std::uint8_t> file, std::size_t pixels_max);
+Result<Image> decode_bmp_or_gif(std::span<const std::uint8_t> file, std::size_t pixels_max);
 
 /// Error (data) where an image of these sides is too large to be unpacked.
 Result<void> check_image_sides(std::size_t height, std::size_t width, std::size_t pixels_max);

@@ -224,6 +224,7 @@ struct ListedImages {
   Files test;
   std::vector<std::string> classes;
   ClassFolderRoots roots;
+  bool without_target = false;  // images to be predicted, of no known class
 };
 
 Error too_few(const std::filesystem::path& path, std::size_t classes, std::size_t images) {
@@ -241,6 +242,11 @@ Result<ListedImages> list_images(const proto::Folder& options,
                                  std::uint64_t seed,
                                  const Preparation* prepared) {
   const ClassFolderRoots roots = class_folder_roots(options.path(), options.test_path());
+  const auto alone = prepared ? list_images_alone(options.path()) : Result(Files());
+  if (!alone || !alone->empty()) {
+    return alone ? ListedImages{*alone, *alone, prepared->classes, roots, true}
+                 : Result<ListedImages>(alone.error());
+  }
   auto train =
       list_class_folders(roots.train, prepared ? prepared->classes : std::vector<std::string>());
   if (!train) {
@@ -363,7 +369,8 @@ Result<std::shared_ptr<const Dataset>> open_image_folder(const proto::Folder& op
   }
   Preparation preparation{
       .classes = std::move(listed->classes),
-      .x = prepared ? prepared->x : own_scales(options, form, sums, train.files.size())};
+      .x = prepared ? prepared->x : own_scales(options, form, sums, train.files.size()),
+      .without_target = listed->without_target};
   tell_images(listed->roots, train.files, test.files, preparation);
   return std::shared_ptr<const Dataset>(std::make_shared<ImageFolder>(
       form, threads, std::move(train), std::move(test), std::move(preparation)));

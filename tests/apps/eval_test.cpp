@@ -187,9 +187,13 @@ TEST_CASE("rows without a target are predicted from one file", "[apps]") {
   CHECK(lines[0] == Words{"sample", "line", "prediction", "probability"});
   CHECK((lines[1][1] == "2" && lines[1][2] == "low"));
   CHECK((lines[2][1] == "3" && lines[2][2] == "high"));
+  const Said other = run_program({"eval", run, "glyphs-mlp", "--data", folder / "new.csv"});
+  CHECK(other.code == 2);
+  CHECK_THAT(other.err,
+             Catch::Contains("what data.glyphs reads is set by --set data.glyphs.KEY=VALUE"));
   const Said judged = run_program({"eval", run, "--data", folder / "new.csv"});
   CHECK(judged.code == 2);
-  CHECK_THAT(judged.err, Catch::Contains("these rows have no target"));
+  CHECK_THAT(judged.err, Catch::Contains("these samples have no target"));
   CHECK_THAT(run_program({"eval", run, "--data", folder / "t.csv"}).out,
              Catch::Contains("40 test samples"));
 

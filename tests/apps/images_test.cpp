@@ -105,6 +105,15 @@ TEST_CASE("a folder of images is trained on, and other images get the names of i
     }
   }
   CHECK(samples == 6);
+
+  // One image, or a folder of them, has no class.
+  const std::string one = more + "/standing, \"upright\"/0.png";
+  const Said alone = run_program({"predict", run, "--data", one});
+  INFO(alone.err);
+  REQUIRE(alone.code == 0);
+  CHECK_THAT(alone.out, Catch::StartsWith("sample,file,prediction,probability\n0,\""));
+  CHECK_THAT(alone.out, says("0.png\",\"standing, \"\"upright\"\"\","));
+  CHECK_THAT(run_program({"eval", run, "--data", one}).err, says("no target to be compared with"));
 }
 
 TEST_CASE("a damaged image is refused with exit code 3 before anything is trained", "[apps]") {

@@ -37,7 +37,7 @@ ROOMS = [
     (r"zmq\.h", {"runtime/cluster", "tests"}),
     (r"zlib\.h", {"runtime/data", "tests"}),
     (r"archive(_entry)?\.h$", {"runtime/data"}),
-    (r"(png|jpeglib|jerror)\.h", {"runtime/data", "tests"}),
+    (r"((png|jpeglib|jerror|tiffio)\.h|webp/|stb/)", {"runtime/data", "tests"}),
     (r"openssl/", {"runtime/record", "runtime/cluster", "tests"}),
     (r"spdlog/|fmt/", {"runtime/system"}),
     (r"CLI/", {"apps"}),

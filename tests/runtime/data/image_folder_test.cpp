@@ -226,6 +226,34 @@ TEST_CASE("test images are of the folders test or val beside train, or of anothe
   }
 }
 
+TEST_CASE("images without classes are for prediction, and of a parted folder all has its part") {
+  Photos photos;
+  photos.folder.write("1.png", plain_png(51));
+  photos.folder.write("2.png", plain_png(102));
+  const Preparation prepared{.classes = {"a", "b"}, .x = {{}, {}, {}}};
+  const auto both = photos.open(1, &prepared);
+  REQUIRE(both);
+  CHECK((*both)->preparation()->without_target);
+  CHECK(all_of(**both, Split::test).x[48] == Approx(0.4));
+  photos.set("path=" + photos.folder / "2.png");
+  const auto one = photos.open(1, &prepared);
+  REQUIRE(one);
+  CHECK((*one)->size(Split::test) == 1);
+  CHECK(all_of(**one, Split::test).x[0] == Approx(0.4));
+  CHECK_THAT(photos.refusal(), says("cannot be read as a folder"));  // nothing to train on
+
+  Photos parted;
+  parted.folder.write("train/a/1.png", plain_png(1));
+  parted.folder.write("train/b/1.png", plain_png(2));
+  parted.set("test_path=" + parted.folder.path());
+  CHECK((*parted.open(1, &prepared))->size(Split::test) == 2);
+  parted.folder.write("test/b/3.png", plain_png(3));
+  const auto parts = parted.open(1, &prepared);
+  REQUIRE(parts);
+  CHECK(((*parts)->size(Split::train) == 2 && (*parts)->size(Split::test) == 1));
+  CHECK_FALSE((*parts)->preparation()->without_target);
+}
+
 TEST_CASE("a class may be called train, and what is no class is passed over") {
   Photos photos;
   photos.folder.write("train/1.png", plain_png(1));
@@ -259,9 +287,7 @@ TEST_CASE("what is wrong with a folder of images is told with its path") {
            {"a/8.png",
             plain_png(7).substr(0, 50),
             "./a/8.png is not usable: it is a damaged PNG image: "},
-           {"a/note.txt",
-            "hello",
-            "./a/note.txt is not usable: it begins neither as a PNG nor as a JPEG image"},
+           {"a/note.txt", "hello", "./a/note.txt is not usable: it does not begin as an image"},
            {"b/8.png", "", "./b/8.png is not usable: it is empty"},
            {"a/bomb.png",
             bomb,

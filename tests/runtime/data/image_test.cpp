@@ -191,9 +191,81 @@ TEST_CASE("a JPEG image comes back nearly, progressive or not") {
   CHECK(distance(grey_image(*back).pixels, grey.pixels) <= 4);
 }
 
+/// Bytes of the digits 0 to f, two each.
+std::string bytes_of_hex(std::string_view hex) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes += static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16));
+  }
+  return bytes;
+}
+
+TEST_CASE("WebP, TIFF, BMP and GIF are read") {
+  // By Pillow 13, of 3 x 2 pixels: red, green, blue; (10, 20, 30), white, black. WebP's red is seen by half.
+  const Bytes colours{255, 0, 0, 0, 255, 0, 0, 0, 255, 10, 20, 30, 255, 255, 255, 0, 0, 0};
+
+  struct Case {
+    const char* hex;
+    const char* form;
+    int red;
+  };
+
+  for (const Case& c :
+       std::vector<Case>{{"424d4e000000000000003600000028000000030000000200000001001800000000001800"
+                          "0000c40e0000c40e0000"
+                          "00000000000000001e140affffff0000000000000000ff00ff00ff0000000000",
+                          "BMP",
+                          255},
+                         {"47494638376103000200820000ffffff00ff000a141eff00000000ff0000000000000000"
+                          "002c00000000030002"
+                          "00000809000704202000408180003b",
+                          "GIF",
+                          255},
+                         {"49492a0018000000803fc01038141014140f3fe1503004040a0000010300010000000300"
+                          "000001010300010000"
+                          "000200000002010300030000009600000003010300010000000500000006010300010000"
+                          "00020000001101040001"
+                          "000000080000001501030001000000030000001601030001000000020000001701040001"
+                          "000000100000001c0103"
+                          "00010000000100000000000000080008000800",
+                          "TIFF",
+                          255},
+                         {"5249464640000000574542505650384c330000002f024000102f40906dd339dc5ff51a42"
+                          "8284eeffbd0a04084"
+                          "6fc5f2290b4b1f978f2079c9dbcb855100890215e2c88e87fe40000",
+                          "WebP",
+                          128}}) {
+    INFO(c.form);
+    const std::string file = bytes_of_hex(c.hex);
+    const auto image = decoded(file);
+    REQUIRE(image);
+    CHECK((image->height == 2 && image->width == 3 && image->channels == 3));
+    Bytes expected = colours;
+    expected[0] = static_cast<std::uint8_t>(c.red);
+    CHECK(image->pixels == expected);
+    CHECK_THAT(decoded(file, 5).error().message, says("3 x 2 pixels, and right are 5"));
+    CHECK_THAT(refusal_of(file.substr(0, 20)), says(concat("it is a damaged ", c.form, " image")));
+    for (std::size_t left = 1; left < file.size(); ++left) {
+      const auto cut = decoded(file.substr(0, left));  // an image, or why it is none
+      CHECK((cut || !cut.error().message.empty()));
+    }
+  }
+  const auto deep =
+      decoded(bytes_of_hex("49492a00080000000900000104000100000003000000010104000100000001000000020"
+                           "10300010000001000000003"
+                           "010300010000000100000006010300010000000100000011010400010000007a0000001"
+                           "60104000100000001000000"
+                           "1701040001000000060000001c01030001000000010000000000000000000707ffff"));
+  REQUIRE(deep);
+  CHECK(deep->pixels == Bytes{0, 0, 0, 7, 7, 7, 255, 255, 255});
+}
+
 TEST_CASE("what is no image, or not a whole one, is told") {
   CHECK(refusal_of("") == "it is empty");
-  CHECK(refusal_of("GIF89a......").starts_with("it is no PNG or JPEG image: it is a GIF image; "));
+  CHECK(refusal_of("hello") ==
+        "it does not begin as an image; read are PNG, JPEG, WebP, TIFF, BMP and GIF");
+  CHECK(refusal_of("%PDF-1.4") ==
+        "it is a PDF document; read are PNG, JPEG, WebP, TIFF, BMP and GIF");
   const Image colours = slow_colours();
   for (const std::string& whole :
        {png_file(colours), jpeg_file(colours), jpeg_file(colours, {.progressive = true})}) {
