@@ -180,7 +180,11 @@ std::string one_row_doubt(const Blueprint& b) {
   const bool one = b.experiment.data().batch_size() <= b.experiment.pipeline().micro_batches();
   for (std::size_t i = 0; one && i < b.network.layers.size(); ++i) {
     const Shape& shape = b.network.after[i].front().shape;
-    if (!b.network.layers[i]->buffers().empty() && shape.elements() == shape.back()) {
+    const auto buffers = b.network.layers[i]->buffers();  // a module's may be of another kind
+    const bool norm = std::any_of(buffers.begin(), buffers.end(), [](const ParameterSpec& buffer) {
+      return buffer.name.ends_with("running_mean");
+    });
+    if (norm && shape.elements() == shape.back()) {
       return concat("the batch norm ",
                     b.network.layers[i]->name(),
                     " sees one row at once and makes 0 of it, so that nothing is learnt: a larger "

@@ -98,11 +98,24 @@ std::string beside(const std::filesystem::path& file, const std::string& path) {
              : path;
 }
 
-/// Whether an assignment says when a run ends; the other keys below stop say how.
-bool ends_runs(const std::string& assignment) {
-  return assignment.starts_with("stop.") && !assignment.starts_with("stop.monitor=") &&
-         !assignment.starts_with("stop.min_delta=") &&
-         !assignment.starts_with("stop.allow_divergence=");
+/// What of own-data and own-images is there for what is set in its place.
+void make_room(proto::Experiment& own, const std::vector<std::string>& assignments) {
+  const auto is_set = [&](std::string_view key) {
+    return std::any_of(assignments.begin(), assignments.end(), [&](const std::string& assignment) {
+      return assignment.starts_with(key);
+    });
+  };
+  const bool counted = is_set("stop.epochs=") || is_set("stop.updates=");
+  if (counted || is_set("stop.seconds=") || is_set("stop.target_accuracy=") ||
+      is_set("stop.patience=")) {  // the other keys below stop say how runs end
+    own.clear_stop();
+  }
+  if (!own.has_stop() && !counted) {
+    own.mutable_optimizer()->clear_schedule();  // it would end with the last update
+  }
+  if (is_set("optimizer.rule=")) {
+    own.mutable_optimizer()->clear_weight_decay();  // another rule's is of another size
+  }
 }
 
 bool is_own(const proto::Data& data) {
@@ -112,15 +125,16 @@ bool is_own(const proto::Data& data) {
 }  // namespace
 
 std::string default_preset(const std::vector<std::string>& assignments) {
-  const bool own = std::any_of(assignments.begin(), assignments.end(), [](std::string_view set) {
-    const auto chooses = [&](std::string_view name) {
+  const auto chosen = [&](std::string_view name) {
+    return std::any_of(assignments.begin(), assignments.end(), [&](std::string_view set) {
       const std::string_view value = set.substr(std::min(set.size(), set.find('=') + 1));
       return set.starts_with(concat("data.", name, ".")) ||
              (set.starts_with("data=") && value == name);
-    };
-    return chooses("csv") || chooses("arrays") || chooses("folder");
-  });
-  return std::string(own ? kOwnDataPreset : kDefaultPreset);
+    });
+  };
+  return std::string(chosen("folder")                    ? kOwnImagesPreset
+                     : chosen("csv") || chosen("arrays") ? kOwnDataPreset
+                                                         : kDefaultPreset);
 }
 
 std::string_view Preset::summary() const {
@@ -168,9 +182,8 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
     // It brings its own optimizer where none has been chosen, and the preset's nobody has chosen.
     parsed->clear_optimizer();
   }
-  if (experiment == kOwnDataPreset &&
-      std::any_of(assignments.begin(), assignments.end(), ends_runs)) {
-    parsed->clear_stop();
+  if (experiment == kOwnDataPreset || experiment == kOwnImagesPreset) {
+    make_room(*parsed, assignments);
   }
   for (const std::string& assignment : assignments) {
     if (auto set = set_value(*parsed, assignment); !set) {

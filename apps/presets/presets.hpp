@@ -12,8 +12,9 @@ namespace troupe {
 
 inline constexpr std::string_view kDefaultPreset = "glyphs-mlp";
 
-/// Where no experiment is named and the assignments choose data of one's own: csv, arrays or folder.
+/// Where no experiment is named and the assignments choose data of one's own: csv or arrays, or folder.
 inline constexpr std::string_view kOwnDataPreset = "own-data";
+inline constexpr std::string_view kOwnImagesPreset = "own-images";
 
 struct Preset {
   std::string_view name;
@@ -30,8 +31,7 @@ std::string default_preset(const std::vector<std::string>& assignments);
 
 /// `experiment`: a preset's name, or the path of a .textproto or .json file; "": default_preset. Data of one's own is
 /// trained on by AdamW at 0.001 where no optimizer is named, and an assignment to `stop` takes the place of all that
-/// own-data says of it. Then the --set
-/// assignments, in order, then the defaults. What its phases set is checked, too. Error (usage) with
+/// own-data and own-images say of it. Then the --set assignments, in order, then the defaults. What its phases set is checked, too. Error (usage) with
 /// the nearest name.
 Result<proto::Experiment> load_experiment(const std::string& experiment,
                                           const std::vector<std::string>& assignments);

@@ -236,6 +236,7 @@ int compare(Console& console, CompareArguments arguments) {
   const int jobs = jobs_of(
       arguments, prepared->schemes.schemes.size() * static_cast<std::size_t>(arguments.seeds));
   if (!arguments.quiet) {
+    console.err << arguments.set.taken();
     announce(console.err, *prepared, jobs, arguments.out);
   }
   const auto all_kept = run_all(console, *prepared, *kept, jobs, arguments.quiet);
@@ -262,6 +263,8 @@ Command declare_compare() {
                      kDefaultPreset,
                      ", or ",
                      kOwnDataPreset,
+                     " or ",
+                     kOwnImagesPreset,
                      " for data of your own)")},
       {.names = "--vary",
        .value = &arguments->varied,

@@ -4,7 +4,6 @@
 #include "apps/run/phases.hpp"
 #include "apps/verbs/verb.hpp"
 #include "messages/experiment.hpp"
-#include "messages/other_names.hpp"
 #include "runtime/record/json.hpp"
 
 #include <memory>
@@ -19,25 +18,15 @@ struct ConfigArguments {
   bool json = false;
 };
 
-/// What other names of papers were taken for.
-std::string comments(const std::vector<std::string>& settings) {
-  std::string text;
-  for (const std::string& setting : settings) {
-    const std::string taken = taken_for(setting);
-    text += taken.empty() ? "" : "# " + taken + "\n";
-  }
-  return text;
-}
-
 int print(Console& console, const ConfigArguments& arguments) {
   auto experiment =
       load_experiment(arguments.experiment.experiment, arguments.experiment.settings());
   if (!experiment) {
     return fail(console, experiment.error());
   }
-  const std::string text =
-      arguments.json ? print_experiment_json(*experiment)
-                     : comments(arguments.experiment.settings()) + print_experiment(*experiment);
+  const std::string text = arguments.json
+                               ? print_experiment_json(*experiment)
+                               : arguments.experiment.taken("# ") + print_experiment(*experiment);
   console.out << text << (text.ends_with('\n') ? "" : "\n");
   return 0;
 }

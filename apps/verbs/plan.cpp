@@ -255,6 +255,7 @@ int plan(Console& console, const PlanArguments& arguments) {
     }
     text += *found;
   }
+  console.err << arguments.experiment.taken();
   console.out << text;
   if (const auto written =
           arguments.csv.empty() ? Result<void>() : write_csv(*phases, arguments.csv);

@@ -15,7 +15,6 @@
 #include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
-#include "messages/other_names.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/system/log.hpp"
 
@@ -198,11 +197,7 @@ int run_single(Console& console,
 
 /// What other names, of papers, were taken for, and what is going to run; --quiet: only what looks wrong.
 void tell_what_runs(Console& console, const RunArguments& arguments, const Blueprint* only) {
-  for (const std::string& setting : arguments.experiment.settings()) {
-    if (const std::string taken = taken_for(setting); !taken.empty() && !arguments.quiet) {
-      console.err << taken << '\n';
-    }
-  }
+  console.err << (arguments.quiet ? "" : arguments.experiment.taken());
   if (only && arguments.quiet) {
     console.err << warnings(*only);
   } else if (only) {

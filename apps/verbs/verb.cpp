@@ -3,6 +3,7 @@
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "messages/experiment.hpp"
+#include "messages/other_names.hpp"
 #include "runtime/record/json.hpp"
 
 #include <cmath>
@@ -31,8 +32,10 @@ std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
        .value = &arguments.experiment,
        .doc = concat("a preset, or a .textproto or .json file (default: ",
                      kDefaultPreset,
-                     "); where data.csv, data.arrays or data.folder is set, the default is ",
-                     kOwnDataPreset)}};
+                     "); where data.csv or data.arrays is set, ",
+                     kOwnDataPreset,
+                     ", and where data.folder is, ",
+                     kOwnImagesPreset)}};
   const auto set =
       set_options(arguments, "sets a key, or selects a choice with its defaults; repeatable");
   options.insert(options.end(), set.begin(), set.end());
@@ -61,6 +64,15 @@ std::vector<std::string> ExperimentArguments::settings() const {
     all.push_back("optimizer.learning_rate=" + as_value(*learning_rate));
   }
   return all;
+}
+
+std::string ExperimentArguments::taken(const std::string& before) const {
+  std::string text;
+  for (const std::string& setting : settings()) {
+    const std::string what = taken_for(setting);
+    text += what.empty() ? "" : before + what + '\n';
+  }
+  return text;
 }
 
 std::string ExperimentArguments::named() const {

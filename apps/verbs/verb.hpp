@@ -70,6 +70,9 @@ struct ExperimentArguments {
   /// All that is set, as of --set; the short forms are the last.
   std::vector<std::string> settings() const;
 
+  /// What other names, of papers, were taken for, a line each, with `before` in front of it.
+  std::string taken(const std::string& before = "") const;
+
   /// The experiment, or the preset that is meant where none is named.
   std::string named() const;
 };

@@ -377,6 +377,18 @@ TEST_CASE("papers' names are taken for ours, and it is said", "[apps]") {
   const Said run = run_program(
       {"sim", "quadratic", "--out", "none", "--set", "lr=0.01", "--set", "stop.updates=2"});
   CHECK_THAT(run.err, says("lr=0.01 is taken for optimizer.learning_rate=0.01\n"));
+  const std::string taken = "pipeline.schedule=1f1b is taken for pipeline.schedule=one_f_one_b\n";
+  CHECK_THAT(run_program({"plan", "--set", "pipeline.schedule=1f1b"}).err, says(taken));
+  CHECK_THAT(run_program({"compare",
+                          "quadratic",
+                          "--set",
+                          "pipeline.schedule=1f1b",
+                          "--set",
+                          "stop.updates=2",
+                          "--out",
+                          Folder() / "c"})
+                 .err,
+             says(taken));
   CHECK_THAT(run_program({"help", "1f1b"}).out, says("one_f_one_b (pipeline.schedule)"));
   const Folder folder;
   std::ofstream(folder / "a.textproto") << "pipeline { weights { pipedream {} } }\n";

@@ -260,7 +260,11 @@ TEST_CASE("own data trains by AdamW on one stage, and a run that has learnt noth
   CHECK_THAT(said.out, says("name: \"own-data\"") && says("rule: adamw") && says("stages: 1"));
   const Said asked =
       run_program({"config", "print", "--set", tells, "--set", "optimizer.rule=sgd"});
-  CHECK_THAT(asked.out, !says("adamw"));
+  CHECK_THAT(asked.out, !says("adamw") && !says("weight_decay"));
+  const Said timed = run_program({"config", "print", "--set", tells, "--set", "stop.seconds=9"});
+  CHECK_THAT(timed.out, says("seconds: 9") && !says("epochs: 60") && !says("cosine"));
+  const Said images = run_program({"config", "print", "--set", "data.folder.path=photos"});
+  CHECK_THAT(images.out, says("name: \"own-images\"") && says("convolution") && says("adamw"));
 
   const std::string hint = "hint: this is no better than the most frequent class";
   const auto run = [&](const std::string& set) {

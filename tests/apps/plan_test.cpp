@@ -281,6 +281,34 @@ TEST_CASE("what a run cannot learn by is warned of", "[apps]") {
   };
   CHECK_THAT(norm(4), test::says("the batch norm 1 sees one row"));
   CHECK(norm(2).empty());
+
+  struct Counter final : PlainLayer {  // keeps something else
+    using PlainLayer::PlainLayer;
+
+    std::vector<ParameterSpec> buffers() const override {
+      return {{.name = "1.count", .shape = {1}, .initial = Initial::zero}};
+    }
+
+    Shape output_shape() const override { return {8}; }
+
+    std::int64_t saved_bytes() const override { return 0; }
+
+    Tensor transform(
+        const Pass&, Parameters, std::span<Tensor>, const Tensor& x, Saved&) const override {
+      return x;
+    }
+
+    Tensor transform_gradient(const Pass&, Parameters, Saved&, Tensor dy, bool) const override {
+      return dy;
+    }
+
+    void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
+  };
+
+  Blueprint counts = blueprint(1, {});
+  counts.experiment.mutable_data()->set_batch_size(1);
+  counts.network.layers[0] = std::make_shared<Counter>("counter");
+  CHECK(one_row_doubt(counts).empty());
 }
 
 TEST_CASE("a plan is quick for a long pipe", "[apps]") {
