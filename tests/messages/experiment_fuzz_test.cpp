@@ -242,7 +242,7 @@ Tally fuzz_texts(int count, const Print& print) {
   return tally;
 }
 
-constexpr int kTexts = kSanitized ? 1200 : 6000;
+constexpr int kTexts = test::kSanitized ? 1200 : 6000;
 
 }  // namespace
 
