@@ -307,7 +307,9 @@ TEST_CASE("what is wrong with a table is said with its line and column", "[runti
       refusal("1,2\n2,x\n", {"values=true", "header=absent"}) ==
       "table.csv is not usable: line 2, column 2: \"x\" is not a number that float32 can hold; as "
       "it is, the table can be read with --set data.csv.values=false");
-  CHECK(refusal("1,x\n2,x\n") == "table.csv is not usable: all of its samples are of one class");
+  CHECK(refusal("1,x\n2,x\n") ==
+        "table.csv is not usable: all of its samples are of one class; data.csv.target names the "
+        "column to predict");
   CHECK(refusal("x\ny\n") ==
         "table.csv is not usable: its first line is one field, where a target and a column beside "
         "it are needed; data.csv.separator says what stands between two fields");
