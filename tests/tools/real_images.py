@@ -14,6 +14,7 @@ where that cannot be, the check is skipped with the reason, with exit status 4.
 """
 
 import argparse
+import csv
 import gzip
 import math
 import os
@@ -113,8 +114,8 @@ def of_troupe(program, folder, run):
     if done.returncode != 0:
         return None, done.stderr.strip().splitlines()[-1]
     accuracy = [line for line in done.stdout.splitlines() if line.startswith("accuracy")]
-    tests = subprocess.run([program, "predict", str(run)], capture_output=True, text=True, check=True).stdout.splitlines()[1:]
-    return float(accuracy[0].split()[1]) / 100, {line.split(",")[0] for line in tests}
+    tests = subprocess.run([program, "predict", str(run)], capture_output=True, text=True, check=True).stdout.splitlines()
+    return float(accuracy[0].split()[1]) / 100, {row["file"] for row in csv.DictReader(tests)}
 
 
 def of_torch(folder, tests):
