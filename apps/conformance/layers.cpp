@@ -55,7 +55,12 @@ class LayerKit {
   std::vector<double> forward(const std::vector<Numbers>& inputs, Saved& saved) {
     Bundle bundle{{"x", from_host(stream_, inputs[0], shapes_[0])}};
     const std::vector<Tensor> w = weights(inputs);
-    layer_->forward(pass(), w, {}, bundle, saved);
+    std::vector<Tensor> buffers;
+    for (const ParameterSpec& spec : layer_->buffers()) {
+      buffers.push_back(stream_.allocate(spec.shape));
+      fill(stream_, buffers.back(), spec.initial == Initial::one ? 1 : 0);
+    }
+    layer_->forward(pass(), w, buffers, bundle, saved);
     TROUPE_CHECK(bundle.front().tensor.shape() == output_,
                  "its output has another shape than it says");
     return to_host(bundle.front().tensor);

@@ -113,7 +113,7 @@ void make_room(proto::Experiment& own, const std::vector<std::string>& assignmen
   if (!own.has_stop() && !counted) {
     own.mutable_optimizer()->clear_schedule();  // it would end with the last update
   }
-  if (is_set("optimizer.rule=")) {
+  if (is_set("optimizer.rule=") || is_set("optimizer.custom.")) {
     own.mutable_optimizer()->clear_weight_decay();  // another rule's is of another size
   }
 }

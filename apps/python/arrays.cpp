@@ -52,7 +52,7 @@ nb::object array_of(const Tensor& tensor) {
 
 Tensor tensor_of(nb::handle array, Stream& stream, const std::string& what) {
   nb::ndarray<nb::c_contig, nb::device::cpu> given;
-  if (!nb::try_cast(array, given)) {
+  if (!nb::try_cast(array, given, false)) {  // a converted copy would have no owner
     throw PythonFailed(what + " is no contiguous array or tensor in the CPU's memory");
   }
   const bool numbers = given.dtype() == nb::dtype<float>();

@@ -62,7 +62,7 @@ class OfFacts : public Dataset {
 template <class T>
 const T* first_of(nb::handle array, const char* what) {
   nb::ndarray<const T, nb::c_contig, nb::device::cpu> given;
-  if (!nb::try_cast(array, given)) {
+  if (!nb::try_cast(array, given, false)) {  // a converted copy would not outlive this
     throw nb::type_error(
         (std::string(what) + " is no contiguous array of the right dtype").c_str());
   }

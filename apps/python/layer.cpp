@@ -76,9 +76,13 @@ class PythonLayer final : public Layer {
       bundle.front().tensor = tensor_of(made[0], pass.stream, where + ": y");
       if (pass.training) {
         saved = {token(made[1], first(w))};
-        std::size_t i = 0;
-        for (const nb::handle buffer : nb::object(made[2])) {
-          buffers[i++] = tensor_of(buffer, pass.stream, where + ": a buffer");
+        const std::size_t count = nb::len(made[2]);
+        if (count != buffers.size()) {
+          throw PythonFailed(
+              concat(where, " returned ", count, " buffers; right are ", buffers.size()));
+        }
+        for (std::size_t i = 0; i < count; ++i) {
+          buffers[i] = tensor_of(made[2][i], pass.stream, where + ": a buffer");
         }
       }
     });
@@ -105,9 +109,13 @@ class PythonLayer final : public Layer {
     const std::string where = name() + ".gradients";
     with_python(where, [&] {
       const nb::object made = object_->get().attr("gradients")(token_of(saved.front()).object);
-      std::size_t i = 0;
-      for (const nb::handle gradient : made) {
-        add(gradient, g[i++], where);
+      const std::size_t count = nb::len(made);
+      if (count != g.size()) {
+        throw PythonFailed(concat(
+            where, " returned ", count, " gradients; right are ", g.size(), ", one a parameter"));
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        add(made[i], g[i], where);
       }
     });
   }

@@ -30,11 +30,11 @@ std::string text_of(nb::handle of, const char* name) {
   return nb::cast<std::string>(of.attr(name));
 }
 
-/// Numbers that an array has to be, as many as `size`.
+/// Numbers that an array has to be, as many as `size`. Nothing is converted: what that made would live no longer than this.
 template <class T>
 const T* numbers_of(nb::handle array, std::size_t size, const std::string& what) {
   nb::ndarray<const T, nb::c_contig, nb::device::cpu> given;
-  if (!nb::try_cast(array, given) || given.size() != size) {
+  if (!nb::try_cast(array, given, false) || given.size() != size) {
     throw PythonFailed(concat(what, " is no contiguous array of ", size, " float32 numbers"));
   }
   return given.data();
@@ -95,7 +95,7 @@ class PythonCodec final : public Codec {
     with_python(name_ + ".encode", [&] {
       const nb::object made = object_->get().attr("encode")(copy_of(x), random, state.messages);
       nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> words;
-      if (!nb::try_cast(made, words)) {
+      if (!nb::try_cast(made, words, false)) {  // or other numbers would be cut to whole ones
         throw PythonFailed(name_ + ".encode: a message is a contiguous array of uint32");
       }
       message.insert(message.end(), words.data(), words.data() + words.size());

@@ -76,9 +76,18 @@ class Tensors {
   std::vector<SafetensorsEntry> entries_;
 };
 
+/// Whether its rows are what it is made of: two halves, or q and as many rows each of k and v.
+bool has_rows_of(const SafetensorsEntry& entry, const Stacked& one) {
+  if (!is_matrix(entry)) {
+    return false;
+  }
+  const std::int64_t rows = entry.shape[0] - (one.theirs.size() == 2 ? 0 : entry.shape[1]);
+  return rows > 0 && rows % 2 == 0;
+}
+
 const Stacked* stacked_of_ours(const SafetensorsEntry& entry) {
   const auto found = std::find_if(stacked().begin(), stacked().end(), [&](const Stacked& one) {
-    return is_matrix(entry) && entry.name.ends_with(one.ours);
+    return entry.name.ends_with(one.ours) && has_rows_of(entry, one);
   });
   return found == stacked().end() ? nullptr : &*found;
 }
@@ -97,10 +106,24 @@ void take_apart(Tensors& tensors, const SafetensorsEntry& entry, const Stacked& 
   }
 }
 
-bool is_left_out(const std::string& name, const std::set<std::string>& wanted) {
+/// Whether the head is the table of tokens, bit for bit: a tied one.
+bool is_table(const SafetensorsFile& file, const SafetensorsEntry& head) {
+  for (const char* const name :
+       {"model.embed_tokens.weight", "transformer.wte.weight", "wte.weight"}) {
+    if (const SafetensorsEntry* const table = file.find(name)) {
+      return table->shape == head.shape && floats_of(*table) == floats_of(head);
+    }
+  }
+  return false;
+}
+
+bool is_left_out(const SafetensorsFile& file,
+                 const SafetensorsEntry& entry,
+                 const std::set<std::string>& wanted) {
+  const std::string& name = entry.name;
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
          name.ends_with("rotary_emb.inv_freq") ||
-         (name == "lm_head.weight" && !wanted.contains(name));
+         (name == "lm_head.weight" && !wanted.contains(name) && is_table(file, entry));
 }
 
 /// Theirs, where all that makes one of ours is there: the first adds it, the others add nothing.
@@ -109,7 +132,7 @@ bool put_together(Tensors& tensors,
                   const SafetensorsEntry& entry,
                   const std::set<std::string>& wanted) {
   for (const Stacked& one : stacked()) {
-    for (const std::string& end : one.theirs) {
+    for (const std::string& end : is_matrix(entry) ? one.theirs : std::vector<std::string>{}) {
       const std::string ours = entry.name.ends_with(end) ? with_end(entry.name, end, one.ours) : "";
       if (!wanted.contains(ours)) {
         continue;
@@ -118,7 +141,7 @@ bool put_together(Tensors& tensors,
       std::int64_t rows = 0;
       for (const std::string& name : one.theirs) {
         const SafetensorsEntry* const part = file.find(with_end(entry.name, end, name));
-        if (!part || !is_matrix(*part) || part->shape[1] != entry.shape.back()) {
+        if (!part || !is_matrix(*part) || part->shape[1] != entry.shape[1]) {
           return false;
         }
         const std::vector<float> values = floats_of(*part);
@@ -158,7 +181,7 @@ SafetensorsFile from_hugging_face(const SafetensorsFile& file,
   }
   Tensors tensors(file);
   for (SafetensorsEntry entry : file.entries()) {
-    if (is_left_out(entry.name, wanted) || put_together(tensors, file, entry, wanted)) {
+    if (is_left_out(file, entry, wanted) || put_together(tensors, file, entry, wanted)) {
       continue;
     }
     const std::string longer = "transformer." + entry.name;

@@ -11,6 +11,8 @@ namespace {
 
 using namespace std::string_view_literals;
 
+constexpr std::string_view kRiff = "RIFF";  // "WEBP" follows behind four bytes
+
 struct ImageFormat {
   std::string_view begins;
   Result<Image> (*decode)(std::span<const std::uint8_t> file, std::size_t pixels_max);
@@ -18,7 +20,7 @@ struct ImageFormat {
 
 constexpr std::array kImageFormats{ImageFormat{"\x89PNG\r\n\x1a\n"sv, &decode_png},
                                    ImageFormat{"\xff\xd8\xff"sv, &decode_jpeg},
-                                   ImageFormat{"RIFF"sv, &decode_webp},
+                                   ImageFormat{kRiff, &decode_webp},
                                    ImageFormat{"II*\0"sv, &decode_tiff},
                                    ImageFormat{"MM\0*"sv, &decode_tiff},
                                    ImageFormat{"GIF8"sv, &decode_bmp_or_gif},
@@ -29,7 +31,9 @@ constexpr std::array kImageFormats{ImageFormat{"\x89PNG\r\n\x1a\n"sv, &decode_pn
 Result<Image> decode_image(std::span<const std::uint8_t> file, std::size_t pixels_max) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   for (const ImageFormat& format : kImageFormats) {
-    if (text.starts_with(format.begins)) {
+    const bool riff = format.begins == kRiff;
+    if (text.starts_with(format.begins) &&
+        (!riff || text.substr(std::min<std::size_t>(8, text.size()), 4) == "WEBP")) {
       return format.decode(file, pixels_max);
     }
   }

@@ -91,12 +91,12 @@ def _train(verb: str, chosen: Experiment, out: Any, progress: bool | None, on_me
 def _program(chosen: Experiment, folder: Path) -> str:
     """What another process is: this one's own program is Python, and knows the schemes of modules."""
     text = str(chosen)
-    used = {name: module for name, module in schemes.modules.items() if f'name: "{name}"' in text}
-    for name, module in used.items():
+    used = [(name, module) for name, module in sorted(schemes.modules) if f'name: "{name}"' in text]
+    for name, module in used:
         if module == "__main__":
             raise UsageError(f"processes: {name} is defined in the program or notebook itself, which no other process can import; "
                              "put it into a module")
-    code = "\n".join([f"import sys; sys.path[:] = {sys.path!r}", *(f"import {module}" for module in {*used.values()}),
+    code = "\n".join([f"import sys; sys.path[:] = {sys.path!r}", *(f"import {module}" for module in {module: None for _, module in used}),
                       "import runpy; runpy.run_module('troupe', run_name='__main__')"])
     path = folder / "troupe"
     path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n')

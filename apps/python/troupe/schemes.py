@@ -22,7 +22,7 @@ class Option:
     at_most: float = math.inf
 
 
-modules: dict[str, str] = {}  # by a scheme's name
+modules: set[tuple[str, str]] = set()  # a scheme's name, and the module that it is of
 
 
 class _Scheme:
@@ -41,7 +41,7 @@ class _Scheme:
         super().__init_subclass__(**kwargs)
         if cls.name:
             cls._register(cls)
-            modules[cls.name] = cls.__module__
+            modules.add((cls.name, cls.__module__))
 
 
 class Rule(_Scheme):
@@ -121,7 +121,8 @@ class Exchange(_Scheme):
 
 
 class Optimizer(_Scheme):
-    """How weights are moved; all of a slice at once. Chosen by optimizer.custom.name.
+    """How weights are moved; all of a slice at once. Chosen by optimizer.custom.name. There is a new object for each update:
+    only the moments are kept.
 
     update(self, numbers, w, g, w_new, moments) -> direction
 

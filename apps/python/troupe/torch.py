@@ -219,7 +219,7 @@ class Copy:
         self.generator = torch.Generator()
         if type(module) is nn.Dropout:
             module = Dropout(module.p, self.generator).train(module.training)
-        for path, owner in list(module.named_modules()):
+        for path, owner in list(module.named_modules(remove_duplicate=False)):
             if type(owner) is nn.Dropout:
                 parent, _, name = path.rpartition(".")
                 setattr(module.get_submodule(parent), name, Dropout(owner.p, self.generator).train(module.training))
@@ -248,10 +248,11 @@ def from_torch(module: nn.Module, example: torch.Tensor, cut: Sequence[str] | No
     none: all children behind which one tensor goes on. nn.Sequential is cut between its children; any other module is
     traced by torch.fx. `example`: inputs (rows, ...) by which the parts are held beside the whole.
     """
-    children = [name for name, _ in module.named_children()]
-    if isinstance(module, nn.Sequential) and set(cut or children) <= set(children):
-        ends = sorted({children.index(name) for name in cut or children} | {len(children) - 1})
-        pairs = list(module.named_children())
+    pairs = [(name, child) for name, child in module._modules.items() if child is not None]  # one that stands twice, twice
+    children = [name for name, _ in pairs]
+    behind = children if cut is None else cut
+    if isinstance(module, nn.Sequential) and set(behind) <= set(children):
+        ends = sorted({children.index(name) for name in behind} | {len(children) - 1})
         parts = [nn.Sequential(OrderedDict(pairs[begin:end + 1])) for begin, end in zip([0, *(e + 1 for e in ends)], ends)]
         names = [children[end] for end in ends]
     else:
