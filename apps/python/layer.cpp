@@ -76,13 +76,14 @@ class PythonLayer final : public Layer {
       bundle.front().tensor = tensor_of(made[0], pass.stream, where + ": y");
       if (pass.training) {
         saved = {token(made[1], first(w))};
-        const std::size_t count = nb::len(made[2]);
+        const nb::object all = made[2];
+        const std::size_t count = nb::len(all);
         if (count != buffers.size()) {
           throw PythonFailed(
               concat(where, " returned ", count, " buffers; right are ", buffers.size()));
         }
         for (std::size_t i = 0; i < count; ++i) {
-          buffers[i] = tensor_of(made[2][i], pass.stream, where + ": a buffer");
+          buffers[i] = tensor_of(all[i], pass.stream, where + ": a buffer");
         }
       }
     });

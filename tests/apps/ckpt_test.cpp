@@ -358,11 +358,11 @@ TEST_CASE("imported weights keep what they say of the data that they were traine
               with({"sim", "--quiet", "--epochs", "1", "--out", folder / "run"}, on("small.csv")))
               .code == 0);
   const Said imported = run_program(
-      with({"ckpt", "import", folder / "run", "glyphs-mlp", folder / "in"}, on("large.csv")));
+      with({"ckpt", "import", folder / "run", "own-data", folder / "in"}, on("large.csv")));
   INFO(imported.err);
   REQUIRE(imported.code == 0);
   REQUIRE(
-      run_program(with({"ckpt", "init", "glyphs-mlp", folder / "fresh"}, on("large.csv"))).code ==
+      run_program(with({"ckpt", "init", "own-data", folder / "fresh"}, on("large.csv"))).code ==
       0);
   CHECK(told(folder / "in") == told(folder / "run"));
   CHECK(told(folder / "fresh") != told(folder / "run"));

@@ -106,7 +106,7 @@ LEFT_OUT = {
     "resumed",  # --resume writes it
     "clock.modelled",  # real seconds
     "clock.faults",  # fault_schedules.py draws them
-    "pipeline.cut", "pipeline.stage_of", "pipeline.partition",  # drawn below, so that some fit and nothing is measured
+    "pipeline.cut", "pipeline.stage_of", "pipeline.partition", "pipeline.width", "pipeline.copies",  # drawn below, so that some fit and nothing is measured
     "name", "start_from", "phases", "model", "data", "stop",  # drawn below
 }  # fmt: skip
 # What goes with these exchanges alone.
@@ -269,6 +269,10 @@ class Draw:
             self.sets.append(f"pipeline.micro_batches={pick(divisors if divisors and self.mostly() else [1, 2, 3, 4])}")
         if 1 < self.stages <= depth and schedule not in ("interleaved", "zb_v", "dual_pipe_v"):
             self.draw_cut(depth)
+        if self.chance(0.08) and "pipeline" not in self.alone:
+            self.sets.append(f"pipeline.width={pick([2, 2, 3])}")
+        elif self.stages > 2 and self.count == 1 and self.chance(0.1) and not any(s.startswith("pipeline.s") for s in self.sets[2:]):
+            self.sets += [f"pipeline.copies=[2{',1' * (self.stages - 2)}]", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"]
 
     def draw_cut(self, depth):
         chunks = list(range(self.stages))
@@ -343,7 +347,7 @@ class Draw:
     def needs_another(self, here):
         """It is read only beside another key, or but for another one."""
         among = lambda pattern: any(re.fullmatch(pattern, s) for s in self.sets)  # noqa: E731
-        tied = "gpt" in getattr(self, "base", "") and "tied" not in self.base and not among(r"model\.gpt\.tied=false")
+        tied = re.search("gpt|llama", getattr(self, "base", "")) and "tied" not in self.base and not among(r"model\.(gpt|llama)\.tied=false")
         moving = among(r"replicas\.exchange\.gossip\.graph=(one_peer|rotating|groups)")
         return {
             "replicas.codec.feedback": not among(r"replicas\.codec\.up=(?!none).*"),
