@@ -108,11 +108,8 @@ std::string stages_table(const Blueprint& b) {
   for (const auto& chunk : b.chunks) {
     const auto at = static_cast<std::size_t>(chunk->index());
     const std::int32_t stage = b.schedule->stage_of(chunk->index());
-    const bool sends =
-        !chunk->last() &&
-        ((b.grid && chunk->outputs() > 1) ||
-         b.schedule->stage_of(b.schedule->behind(
-             chunk->index(), static_cast<std::int32_t>(chunk->part().rank))) != stage);
+    const std::int32_t next = chunk->last() ? 0 : b.schedule->behind(chunk->index());
+    const bool sends = !chunk->last() && (b.grid || b.schedule->stage_of(next) != stage);
     const std::int32_t last = stage + b.schedule->copies_of(chunk->index()) - 1;
     rows.push_back({concat("stage-", stage, last > stage ? concat("..", last) : ""),
                     std::to_string(chunk->index()),

@@ -203,6 +203,9 @@ class Search {
 }  // namespace
 
 Result<std::vector<Grid>> search_grids(const Blueprint& blueprint, const SearchOptions& options) {
+  if (blueprint.grid) {
+    return usage_error("--search measures layers that are whole; right is pipeline.width=1");
+  }
   return Search(blueprint, options).run();
 }
 

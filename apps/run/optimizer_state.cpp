@@ -115,7 +115,9 @@ void put(const ParameterSpec& spec, ParameterValues values, ParameterValues& to)
 
 /// What the part of a parameter has of the whole one's.
 ParameterValues own(const ParameterSpec& spec, const ParameterValues& whole) {
-  return spec.piece && !whole.empty() ? piece_values(spec, whole) : whole;
+  const bool fits = spec.piece && std::ssize(whole) == spec.piece->of.shape.elements();
+  return fits ? piece_values(spec, whole)
+              : whole;  // what another optimizer keeps is refused by whoever begins with it
 }
 
 void add_kept(OptimizerState& state, const OptimizerPart& part) {

@@ -30,7 +30,7 @@ std::int64_t fragments_of(const Blueprint& b) {
   if (!fragments) {
     return 0;
   }
-  const std::int64_t most = dealt_of(b.chunk_network(), dealing_of(b));
+  const std::int64_t most = dealt_of(b.network, dealing_of(b));
   const std::int64_t wanted = fragments->most > 0 ? fragments->most : (most + 2) / 3;
   return std::clamp<std::int64_t>(wanted, 1, most);
 }

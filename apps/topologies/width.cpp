@@ -31,6 +31,12 @@ std::string obstacle(const E& e) {
   if (p.partition() != proto::Pipeline::flops && p.cut().empty() && p.stages() > 1) {
     return "pipeline.partition measures layers that are whole; right is flops, or pipeline.cut";
   }
+  if (e.optimizer().clip_norm() > 0 && !(*chosen_schedule(e))->flushed) {
+    return fill_in(
+        "optimizer.clip_norm is by chunk under {}, and a part has a share of one; right is 0, or a "
+        "flushed schedule",
+        (*chosen_schedule(e))->info.name);
+  }
   if (e.record().angle_every() > 0) {
     return "angles are measured between whole modules; right is record.angle_every=0";
   }
@@ -57,7 +63,9 @@ std::string obstacle(const E& e) {
 Constraints<E> width_checks() {
   return {{"what_is_cut_in_width", [](const E& e) {
              const std::string why = e.pipeline().width() > 1 ? obstacle(e) : "";
-             return why.empty() ? "" : fill_in("pipeline.width {}: {}", e.pipeline().width(), why);
+             return why.empty()
+                        ? ""
+                        : fill_in("pipeline.width: {} parts: {}", e.pipeline().width(), why);
            }}};
 }
 
@@ -69,9 +77,14 @@ Result<void> widen(Blueprint& b) {
   }
   if (b.experiment.record().evaluate() && b.data->size(Split::test) < pipeline.width()) {
     return usage_error(
-        "pipeline.width {}: each part has samples of its own, and the test data has {}",
+        "pipeline.width: {} parts have samples of their own each, and the test data has {}",
         pipeline.width(),
         b.data->size(Split::test));
+  }
+  if (fragments_of(b) > 0) {
+    return usage_error(
+        "pipeline.width: fragments that replicas exchange in turn are of whole layers; right is 1, "
+        "or a replicas.exchange without fragments");
   }
   auto first_layers =
       cut_network(b.network, b.schedule->chunks, {pipeline.cut().begin(), pipeline.cut().end()});

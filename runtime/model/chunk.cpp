@@ -2,12 +2,10 @@
 
 #include "kernels/convert.hpp"
 #include "kernels/loss.hpp"
-#include "kernels/random.hpp"
 #include "runtime/model/layers/junction.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <utility>
 
 namespace troupe {
@@ -52,43 +50,6 @@ std::vector<Tensor> values(const Weights& weights) {
     slices.push_back(slice.values);
   }
   return slices;
-}
-
-std::vector<float> initial_values(const ParameterSpec& spec, std::uint64_t seed) {
-  if (spec.piece) {
-    return piece_values(spec, initial_values(spec.piece->of, seed));
-  }
-  std::vector<float> values(static_cast<std::size_t>(spec.shape.elements()));
-  const RandomStream random(seed, Purpose::weights, name_key(spec.name.data(), spec.name.size()));
-  const double scale = 1 / std::sqrt(static_cast<double>(spec.fan_in));
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    double value = 0;
-    switch (spec.initial) {
-      case Initial::uniform_fan_in:
-        value = scale * (2 * random.uniform(i) - 1);
-        break;
-      case Initial::lecun_normal:
-        value = scale * random.normal(i);
-        break;
-      case Initial::he_normal:
-        value = std::numbers::sqrt2 * scale * random.normal(i);
-        break;
-      case Initial::normal:
-        value = spec.deviation * random.normal(i);
-        break;
-      case Initial::zero:
-        break;
-      case Initial::one:
-        value = 1;
-        break;
-    }
-    values[i] = static_cast<float>(value);
-  }
-  return values;
-}
-
-Tensor initial_tensor(const ParameterSpec& spec, std::uint64_t seed, Stream& stream) {
-  return from_host(stream, initial_values(spec, seed), spec.shape);
 }
 
 }  // namespace
@@ -168,38 +129,6 @@ std::int64_t Chunk::input_bytes() const {
 
 std::int64_t Chunk::output_bytes() const {
   return output_bytes_;
-}
-
-std::vector<Tensor> Chunk::initial_slices(Stream& stream, std::uint64_t seed) const {
-  std::vector<Tensor> slices;
-  for (const std::int64_t size : layout_.slice_sizes) {
-    slices.push_back(stream.allocate({size}));
-    fill(stream, slices.back(), 0);
-  }
-  for (const ParameterLayout::Entry& e : layout_.entries) {
-    copy(
-        stream, initial_tensor(e.spec, seed, stream), slices[e.slice].view(e.offset, e.spec.shape));
-  }
-  stream.synchronize();
-  return slices;
-}
-
-std::vector<ParameterSpec> Chunk::buffers() const {
-  std::vector<ParameterSpec> all;
-  for (const auto& layer : layers_) {
-    for (ParameterSpec& spec : layer->buffers()) {
-      all.push_back(std::move(spec));
-    }
-  }
-  return all;
-}
-
-std::vector<Tensor> Chunk::initial_buffers(Stream& stream) const {
-  std::vector<Tensor> all;
-  for (const ParameterSpec& spec : buffers()) {
-    all.push_back(initial_tensor(spec, 0, stream));
-  }
-  return all;
 }
 
 std::vector<Tensor> Chunk::views(std::size_t layer, const std::vector<Tensor>& slices) const {
@@ -351,8 +280,8 @@ InputGradient Chunk::input_gradient(const Pass& pass,
       error.push_back({kLogitsEntry, std::move(stash.back().back())});
     }
     stash.pop_back();
-  } else if (error.front().tensor.device() != pass.stream.device()) {
-    error = on_device(pass.stream, error);
+  } else {
+    error = on_device(pass.stream, error);  // of parts, each piece may be elsewhere
   }
   pass_back(pass, slices, stash, error, sends_back_);
   if (sends_back_) {

@@ -39,13 +39,13 @@ class Cutter {
       if (i > 0 && chunk_of(i) != sections_.back().chunk) {
         open_section(chunk_of(i));
       }
-      if (!add(i)) {
+      if (uneven() || !add(i)) {
         return usage_error(
-            "pipeline.width: layer {} is not made to be worked on by {} parts: its {} have no even "
-            "shares, or it is of a kind that is not cut; right is 1, or another model",
+            "pipeline.width: layer {} cannot be worked on by {} parts: its outputs, channels or "
+            "heads have no even shares, or it is of a kind that is not cut; right is 1, or another "
+            "model",
             network_.layers[i]->name(),
-            parts_,
-            "outputs, channels or heads");
+            parts_);
       }
     }
     if (x_.spread == Holding::columns && network_.tokens) {
@@ -71,6 +71,9 @@ class Cutter {
     turn(Holding::whole, name);
   }
 
+  /// Shares of unlike size are the loss's to read, and no layer's.
+  bool uneven() const { return x_.spread == Holding::columns && x_.whole.back() % parts_ != 0; }
+
   std::size_t chunk_of(std::size_t layer) const {
     const auto next = std::upper_bound(
         first_layers_.begin(), first_layers_.end(), static_cast<std::int64_t>(layer));
@@ -95,6 +98,9 @@ class Cutter {
   bool add(std::size_t i) {
     const Layer& layer = *network_.layers[i];
     const std::string skip = layer.skip();
+    if (skip.starts_with("x<") || skip.starts_with("x>") || skip == kLogitsEntry) {
+      return false;  // what junctions call their pieces
+    }
     const bool opens = !skip.empty() && !skips_.contains(skip);
     const bool closes = !skip.empty() && !opens && !has_entry(i, skip);
     const std::string name = layer.name();
@@ -193,6 +199,9 @@ class Cutter {
   /// From how x is held to `to`. False: there is no such junction.
   bool turn(Holding to, const std::string& name) {
     const Holding from = x_.spread;
+    if (from == to) {
+      return true;
+    }
     const bool local = from == Holding::whole;
     if (!x_.groups.empty() || to == Holding::sum || (local && to == Holding::columns) ||
         (to == Holding::columns && x_.whole.back() % parts_ != 0)) {

@@ -105,7 +105,7 @@ const std::string kTopLevel =
     "clock, stop, record, phases, extension, start_from, start_from_skip, "
     "resumed)";
 const std::string kPipeline =
-    " (legal: stages, micro_batches, schedule, weights, activations, cut, partition, "
+    " (legal: stages, micro_batches, schedule, width, weights, activations, cut, partition, "
     "error_feedback, copies, stage_of)";
 const std::string kSchedules =
     " (legal: sequential, gpipe, one_f_one_b, interleaved, zb_h1, zb_2p, zb_v, dual_pipe_v, "

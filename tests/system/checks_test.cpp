@@ -104,6 +104,33 @@ const Cases& of_experiments() {
       {"precision_of_the_devices", {{"placement.precision=tf32"}, "placement.precision: "}},
       {"quadratic_on_cpu",
        {{"model=quadratic", "placement.devices=[cuda:0]"}, "quadratic runs on cpu only", true}},
+      {"mixture_on_cpu",
+       {{"model.llama.experts=2", "placement.devices=[cuda:0]"},
+        "a mixture of experts runs on cpu only",
+        true}},
+      {"copies_of_stashed_weights",
+       {{"pipeline.stages=3", "pipeline.copies=[2,1]", kAsync, "pipeline.weights=latest"},
+        "right is pipeline.weights stash"}},
+      {"copies_in_one_pipe",
+       {{"pipeline.stages=3",
+         "pipeline.copies=[2,1]",
+         kAsync,
+         "pipeline.weights=stash",
+         "replicas.count=2"},
+        "they are for one replica"}},
+      {"copies_on_cpu",
+       {{"pipeline.stages=3", "pipeline.copies=[2,1]", "placement.devices=[cuda:0]"},
+        "they run on cpu only",
+        true}},
+      {"copies_of_chosen_chunks",
+       {{"pipeline.stages=3",
+         "pipeline.copies=[2,1]",
+         kAsync,
+         "pipeline.weights=stash",
+         "pipeline.partition=mixed"},
+        "mixed gives stages several chunks"}},
+      {"what_is_cut_in_width",
+       {{"pipeline.width=2", "optimizer.rule=muon"}, "needs a layer's whole matrix"}},
       {"schedule", {{"pipeline.schedule.custom.name=none_such"}, "has not been registered"}},
       {"optimizer", {{"optimizer.rule=custom", "optimizer.custom.name=none_such"}, "none_such"}},
       {"model", {{"model.custom.name=none_such"}, "has not been registered"}},
@@ -207,6 +234,23 @@ const Cases& of_blueprints() {
       {"the_best_by_accuracy",
        {{"model=quadratic", "data=none", "stop.monitor=accuracy"},
         "accuracy needs data with classes"}},
+      {"copies_without_statistics",
+       {{"pipeline.stages=3", "pipeline.copies=[2,1]", kAsync, "pipeline.weights=stash"},
+        "batch normalisation keeps running statistics"}},
+      {"copies_without_tied_parameters",
+       {{"data=text",
+         "data.text.path=" + text_file(),
+         "data.text.context=8",
+         "data.batch_size=4",
+         "model=gpt",
+         "model.gpt.layers=2",
+         "model.gpt.width=8",
+         "model.gpt.heads=2",
+         "pipeline.stages=3",
+         "pipeline.copies=[2,1]",
+         kAsync,
+         "pipeline.weights=stash"},
+        "chunks that share a parameter"}},
       {"statistics_of_the_best",
        {{"replicas.count=2", "record.best=true", "data.batch_size=48"},
         "batch normalisation keeps running statistics"}},
@@ -309,10 +353,11 @@ TEST_CASE("each row about data, network, schedule or chunks refuses what it name
       ++rows;
       REQUIRE(of_blueprints().count(std::string(row.name)) == 1);
       const Refused& refused = of_blueprints().at(std::string(row.name));
-      const proto::Experiment wrong =
-          row.name == "sandblaster_without_batch_norm" || row.name == "statistics_of_the_best"
-              ? normalised(refused.set)
-              : task(refused.set);
+      const proto::Experiment wrong = row.name == "sandblaster_without_batch_norm" ||
+                                              row.name == "statistics_of_the_best" ||
+                                              row.name == "copies_without_statistics"
+                                          ? normalised(refused.set)
+                                          : task(refused.set);
       CHECK(check_experiment(wrong));
       const std::string sentence = told(wrong);
       CHECK_THAT(sentence, Catch::Contains(refused.says));

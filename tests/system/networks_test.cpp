@@ -253,13 +253,16 @@ TEST_CASE("every schedule and weight policy works with every network, recomputed
   std::size_t pair = 0;
   for (const std::string& network : {images(), joined_images(), gpt(true), llama(), lstm()}) {
     for (const ScheduleScheme& schedule : schedule_schemes()) {
+      if (schedule.info.name == "file") {
+        continue;  // it has no rows here
+      }
       for (const PolicyScheme& policy : policy_schemes()) {
         if (!tried(pair++, 5)) {
           continue;
         }
         INFO(network << " " << schedule.info.name << " " << policy.info.name);
         const bool asynchronous = !schedule.flushed;
-        std::string M = "3";
+        std::string M = schedule.info.name == "dual_pipe_v" ? "6" : "3";
         if (policy.info.name == "vertical_sync" && asynchronous) {
           M = "1";
         } else if (policy.info.name == "double_buffered" &&

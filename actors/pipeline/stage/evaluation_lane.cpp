@@ -23,6 +23,8 @@ void EvaluationLane::add(MarkBatch m) {
     return one.step == m.step && one.index == m.index && one.chunk == m.chunk && one.own == m.own;
   });
   if (same == waiting_.end()) {
+    Bundle first = std::exchange(m.bundle, {});
+    add_pieces(m.bundle, std::move(first));  // each entry once, as of those that follow
     waiting_.push_back(std::move(m));
     return;
   }
@@ -34,7 +36,8 @@ void EvaluationLane::add(MarkBatch m) {
 
 bool EvaluationLane::ready(Effects& fx) {
   const auto whole = std::find_if(waiting_.begin(), waiting_.end(), [&](const MarkBatch& one) {
-    return one.bundle.size() >= chunks_.at(static_cast<std::size_t>(one.chunk))->inputs();
+    const Chunk& chunk = *chunks_.at(static_cast<std::size_t>(one.chunk));
+    return one.bundle.size() >= chunk.inputs() && (!chunk.last() || one.labels);
   });
   if (running_ || open_ || whole == waiting_.end()) {
     return false;

@@ -68,9 +68,9 @@ ChunkStatistics statistics(bool served) {
 
 TEST_CASE("an action lacks first what only another machine can bring") {
   Arrivals arrivals;
-  CHECK(arrivals.missing(forward(3), kHead) == Want::data);
+  CHECK(arrivals.missing(forward(3), {.of_source = true}) == Want::data);
   CHECK(arrivals.missing(forward(3, 0, 1), kHead) == Want::activation);
-  arrivals.keep(Activation{{0, 1, 3, 0}, {}});
+  arrivals.keep(Activation{{0, 1, 3, 0}, {{"x", value(1)}}});
   CHECK(arrivals.missing(forward(3, 0, 1), kHead) == Want::data);  // labels
   CHECK_FALSE(arrivals.missing(forward(3, 0, 1), kInner));
   arrivals.keep(Labels{{0, 1, 3, 0}, value(1)});
@@ -140,7 +140,7 @@ TEST_CASE("inputs that are drawn from a buffer bring their labels") {
   CHECK(arrivals.missing(forward(0), kDrawing) == Want::data);
   arrivals.keep(Labels{{0, 0, 0, 0}, value(6)});
   CHECK_FALSE(arrivals.missing(forward(0), kDrawing));
-  CHECK(arrivals.missing(forward(1), kDrawing) == Want::data);
+  CHECK(arrivals.missing(forward(1), {.of_source = true}) == Want::data);
 }
 
 TEST_CASE("a wait is recorded when it ends or turns into another") {
