@@ -361,9 +361,8 @@ TEST_CASE("imported weights keep what they say of the data that they were traine
       with({"ckpt", "import", folder / "run", "own-data", folder / "in"}, on("large.csv")));
   INFO(imported.err);
   REQUIRE(imported.code == 0);
-  REQUIRE(
-      run_program(with({"ckpt", "init", "own-data", folder / "fresh"}, on("large.csv"))).code ==
-      0);
+  REQUIRE(run_program(with({"ckpt", "init", "own-data", folder / "fresh"}, on("large.csv"))).code ==
+          0);
   CHECK(told(folder / "in") == told(folder / "run"));
   CHECK(told(folder / "fresh") != told(folder / "run"));
 }
