@@ -15,7 +15,7 @@ namespace {
 constexpr std::int32_t kCreditsMax = 1000;  // beyond what was sent: of those that have come back
 constexpr std::int64_t kMarksInFlight = 4;
 constexpr std::int64_t kMarksBehind = 2;  // evaluations that training may run ahead of
-constexpr std::int64_t kMarkBatch = 500;  // samples of a Mark's batch; the last may be smaller
+constexpr std::int64_t kMarkBatch = 500;  // samples of a Mark's batch; the last has the rest
 constexpr std::int64_t kMarkLabels =
     2048;  // where samples have many: the head's output is labels * classes
 

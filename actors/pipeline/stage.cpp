@@ -43,6 +43,7 @@ void Stage::handle(Activation&& m, double now, Effects& fx) {
 }
 
 void Stage::handle(Labels&& m, double now, Effects& fx) {
+  TROUPE_BELIEVE(m.labels.shape()[0] >= c_.schedule->width, "labels of fewer samples than parts");
   work_.keep(std::move(m));
   advance(now, fx);
 }

@@ -144,11 +144,76 @@ __device__ RowResult softmax_row(const Softmax<T>& s, std::int64_t r, int lane) 
   return {log(sum) - (target_logit - static_cast<double>(largest)), right};
 }
 
+struct PartedSoftmax {
+  const float* logits;         // (R, n)
+  const float* statistics;     // (R, 2 parts)
+  const std::int32_t* labels;  // (R)
+  float* dlogits;              // (R, n), or null
+  std::int64_t R;
+  std::int64_t n;
+  std::int64_t parts;
+  std::int64_t part;
+  std::int64_t first;
+  std::int64_t classes;
+  float smoothing;
+};
+
+/// As on the CPU. A label outside [0, classes) is no part's, and makes the loss NaN in the first one.
+template <int team>
+__device__ RowResult softmax_row(const PartedSoftmax& s, std::int64_t r, int lane) {
+  const float* x = s.logits + r * s.n;
+  const float* of_row = s.statistics + r * 2 * s.parts;
+  const float own_largest = of_row[2 * s.part];
+  float shift = own_largest;
+  bool first = true;
+  for (std::int64_t t = 0; t < s.parts; ++t) {
+    const float largest = of_row[2 * t];
+    shift = largest > shift ? largest : shift;
+    first = first && (t < s.part ? largest < own_largest : largest <= own_largest);
+  }
+  double sum = 0;
+  for (std::int64_t t = 0; t < s.parts; ++t) {
+    sum += static_cast<double>(of_row[2 * t + 1]) *
+           exp(static_cast<double>(of_row[2 * t]) - static_cast<double>(shift));
+  }
+  const double log_sum = log(sum) + static_cast<double>(shift);
+  const std::int64_t label = s.labels[r];
+  const std::int64_t own = label - s.first;
+  const bool is_own = own >= 0 && own < s.n;
+  bool agrees = is_own;
+  double logits = 0;
+  for (std::int64_t c = lane; c < s.n; c += team) {
+    agrees = agrees && (c < own ? x[c] < x[own] : x[c] <= x[own]);
+    logits += static_cast<double>(x[c]);
+  }
+  const bool right = Team<team>::all(agrees) && first;
+  const auto smoothing = static_cast<double>(s.smoothing);
+  double loss = is_own ? (1 - smoothing) * (log_sum - static_cast<double>(x[own])) : 0;
+  if (s.smoothing > 0) {
+    loss += smoothing / static_cast<double>(s.classes) *
+            (static_cast<double>(s.n) * log_sum - Team<team>::sum(logits));
+  }
+  if (s.part == 0 && (label < 0 || label >= s.classes)) {
+    loss = std::numeric_limits<double>::quiet_NaN();
+  }
+  if (s.dlogits) {
+    float* dx = s.dlogits + r * s.n;
+    const float share = 1.0f / static_cast<float>(s.R);
+    const float class_share = share * (s.smoothing / static_cast<float>(s.classes));
+    const float factor = static_cast<float>(static_cast<double>(share) / sum);
+    for (std::int64_t c = lane; c < s.n; c += team) {
+      dx[c] = exp_float(x[c] - shift) * factor - class_share -
+              (is_own && c == own ? share * (1.0f - s.smoothing) : 0.0f);
+    }
+  }
+  return {loss, right};
+}
+
 /// partial[0, b] = the losses of block b's rows, partial[1, b] = how many are right. Shape: partial
 /// (2, kSumBlocksMax).
-template <int team, class T>
+template <int team, class S>
 __global__ void __launch_bounds__(kSumBlock)
-    softmax_kernel(const __grid_constant__ Softmax<T> s, double* partial) {
+    softmax_kernel(const __grid_constant__ S s, double* partial) {
   constexpr std::int64_t kTeams = kSumBlock / team;
   const int lane = static_cast<int>(threadIdx.x) % team;
   double loss = 0;
@@ -191,92 +256,6 @@ __global__ void __launch_bounds__(kSumBlock)
       statistics[2 * r] = largest;
       statistics[2 * r + 1] = static_cast<float>(sum);
     }
-  }
-}
-
-struct PartedSoftmax {
-  const float* logits;         // (R, n)
-  const float* statistics;     // (R, 2 parts)
-  const std::int32_t* labels;  // (R)
-  float* dlogits;              // (R, n), or null
-  std::int64_t R;
-  std::int64_t n;
-  std::int64_t parts;
-  std::int64_t part;
-  std::int64_t first;
-  std::int64_t classes;
-  float smoothing;
-};
-
-/// As on the CPU, a warp a row. A label outside [0, classes) is no part's, and makes the loss NaN in the first one.
-__device__ RowResult parted_row(const PartedSoftmax& s, std::int64_t r, int lane) {
-  const float* x = s.logits + r * s.n;
-  const float* of_row = s.statistics + r * 2 * s.parts;
-  const float own_largest = of_row[2 * s.part];
-  float shift = own_largest;
-  bool first = true;
-  for (std::int64_t t = 0; t < s.parts; ++t) {
-    const float largest = of_row[2 * t];
-    shift = largest > shift ? largest : shift;
-    first = first && (t < s.part ? largest < own_largest : largest <= own_largest);
-  }
-  double sum = 0;
-  for (std::int64_t t = 0; t < s.parts; ++t) {
-    sum += static_cast<double>(of_row[2 * t + 1]) *
-           exp(static_cast<double>(of_row[2 * t]) - static_cast<double>(shift));
-  }
-  const double log_sum = log(sum) + static_cast<double>(shift);
-  const std::int64_t label = s.labels[r];
-  const std::int64_t own = label - s.first;
-  const bool is_own = own >= 0 && own < s.n;
-  bool agrees = is_own;
-  double logits = 0;
-  for (std::int64_t c = lane; c < s.n; c += kWarp) {
-    agrees = agrees && (c < own ? x[c] < x[own] : x[c] <= x[own]);
-    logits += static_cast<double>(x[c]);
-  }
-  const bool right = Team<kWarp>::all(agrees) && first;
-  const auto smoothing = static_cast<double>(s.smoothing);
-  double loss = is_own ? (1 - smoothing) * (log_sum - static_cast<double>(x[own])) : 0;
-  if (s.smoothing > 0) {
-    loss += smoothing / static_cast<double>(s.classes) *
-            (static_cast<double>(s.n) * log_sum - Team<kWarp>::sum(logits));
-  }
-  if (s.part == 0 && (label < 0 || label >= s.classes)) {
-    loss = std::numeric_limits<double>::quiet_NaN();
-  }
-  if (s.dlogits) {
-    float* dx = s.dlogits + r * s.n;
-    const float share = 1.0f / static_cast<float>(s.R);
-    const float class_share = share * (s.smoothing / static_cast<float>(s.classes));
-    const float factor = static_cast<float>(static_cast<double>(share) / sum);
-    for (std::int64_t c = lane; c < s.n; c += kWarp) {
-      dx[c] = exp_float(x[c] - shift) * factor - class_share -
-              (is_own && c == own ? share * (1.0f - s.smoothing) : 0.0f);
-    }
-  }
-  return {loss, right};
-}
-
-__global__ void __launch_bounds__(kSumBlock)
-    parted_kernel(const __grid_constant__ PartedSoftmax s, double* partial) {
-  constexpr std::int64_t kTeams = kSumBlock / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  double loss = 0;
-  double right = 0;
-  for (std::int64_t r = std::int64_t{blockIdx.x} * kTeams + threadIdx.x / kWarp; r < s.R;
-       r += std::int64_t{gridDim.x} * kTeams) {
-    const RowResult row = parted_row(s, r, lane);
-    if (lane == 0) {
-      loss += row.loss;
-      right += row.right ? 1 : 0;
-    }
-  }
-  loss = block_sum(loss);
-  right = block_sum(right);
-  if (threadIdx.x == 0) {
-    partial[blockIdx.x] = loss;
-    partial[kSumBlocksMax + blockIdx.x] = right;
   }
 }
 
@@ -326,7 +305,8 @@ void softmax_cross_entropy(Stream& stream,
                        .R = R,
                        .C = C,
                        .smoothing = smoothing};
-    const auto kernel = C < kLongRow ? softmax_kernel<kWarp, T> : softmax_kernel<kSumBlock, T>;
+    const auto kernel =
+        C < kLongRow ? softmax_kernel<kWarp, Softmax<T>> : softmax_kernel<kSumBlock, Softmax<T>>;
     kernel<<<static_cast<unsigned>(blocks), kSumBlock, 0, state.stream.get()>>>(s, partial);
   });
   TROUPE_CUDA_CHECK(cudaGetLastError());
@@ -357,7 +337,8 @@ void parted_cross_entropy(Stream& stream, const PartedCrossEntropy& of) {
                         .smoothing = of.smoothing};
   const int blocks = blocks_for(s.R);
   double* partial = state.workspace<double>();
-  parted_kernel<<<static_cast<unsigned>(blocks), kSumBlock, 0, state.stream.get()>>>(s, partial);
+  softmax_kernel<kWarp>
+      <<<static_cast<unsigned>(blocks), kSumBlock, 0, state.stream.get()>>>(s, partial);
   TROUPE_CUDA_CHECK(cudaGetLastError());
   sum_partials(state, partial, BlockCounts{{blocks, blocks}}, 2, of.result.data<double>());
 }

@@ -140,13 +140,7 @@ std::vector<Tensor> Chunk::views(std::size_t layer, const std::vector<Tensor>& s
 }
 
 Tensor Chunk::own_labels(const Tensor& labels) const {
-  const RowRange rows = rows_of(labels.shape()[0], part_);
-  const std::int64_t each = labels.elements() / labels.shape()[0];
-  Shape shape{rows.count};
-  for (int i = 1; i < labels.shape().dimensions(); ++i) {
-    shape.push_back(labels.shape()[i]);
-  }
-  return labels.view(rows.first * each, shape);
+  return samples(labels, rows_of(labels.shape()[0], part_));
 }
 
 /// The result, and dL/dy in `gradient` where it is not empty.

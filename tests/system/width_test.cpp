@@ -1,6 +1,8 @@
 // A network that is cut in width trains as one that is not: up to the rounding of sums that are made of parts, in the
 // same bits whenever it is run, with the delays and views of the pipeline that it stands for.
 #include "experiment.pb.h"
+#include "messages/messages.hpp"
+#include "messages/pipeline.hpp"
 #include "runtime/checkpoint/weights.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -113,6 +115,46 @@ TEST_CASE("views are those of the pipeline that is not cut in width", "[system]"
         std::equal(of_one.begin(), of_one.end(), of_cut.begin(), [](const auto& a, const auto& b) {
           return a.first == b.first;
         }));
+  }
+}
+
+// Megatron-LM's count (Korthikanti et al. 2022, section 4.2): at each junction a part sends 4 (T - 1) / T bytes a row and
+// column. A GPT of L blocks has 4 L of them, one behind the embedding and one before the head; the loss has two numbers a row
+// for each part.
+TEST_CASE("what parts send each other is what junctions cost", "[system]") {
+  const std::int64_t B = 12;
+  const std::int64_t S = 6;
+  const std::int64_t W = 16;
+  const std::int64_t L = 2;
+  for (const std::int64_t T : {2, 4}) {
+    std::int64_t forwards = 0;
+    std::int64_t backwards = 0;
+    // A piece "x<t" or "x>t" is of part t; what goes to that part itself is not sent.
+    const auto count = [T](const Stamp& to, const Bundle& bundle) {
+      std::int64_t bytes = 0;
+      for (const NamedTensor& entry : bundle) {
+        const bool piece = entry.name.starts_with("x<") || entry.name.starts_with("x>");
+        const bool sent = piece && std::stoll(entry.name.substr(2)) != to.chunk % T;
+        bytes += sent ? 4 * entry.tensor.elements() : 0;
+      }
+      return bytes;
+    };
+    const auto hear = [&](ActorId, const Message& message) {
+      if (const auto* forward = get_if<Activation>(&message)) {
+        forwards += count(forward->stamp, forward->bundle);
+      } else if (const auto* backward = get_if<ErrorSignal>(&message)) {
+        backwards += count(backward->stamp, backward->bundle);
+      }
+      return false;
+    };
+    const Outcome done =
+        run(experiment(gpt(), {width(static_cast<int>(T)), "stop.updates=1"}), {.lose = hear});
+    REQUIRE(done.ending.exit_code == 0);
+    const std::int64_t junctions = (4 * L + 2) * 4 * (T - 1) * B * S * W;  // of all parts
+    const std::int64_t statistics = T * (T - 1) * B * S * 2 * 4;
+    INFO("T " << T);
+    CHECK(forwards == junctions + statistics);
+    CHECK(backwards == junctions + statistics);
   }
 }
 

@@ -21,16 +21,6 @@ Tensor take(Bundle& bundle, const std::string& name) {
   return tensor;
 }
 
-/// The samples `rows` of x, without a copy.
-Tensor samples(const Tensor& x, const RowRange& rows) {
-  const std::int64_t each = x.elements() / x.shape()[0];
-  Shape shape{rows.count};
-  for (int i = 1; i < x.shape().dimensions(); ++i) {
-    shape.push_back(x.shape()[i]);
-  }
-  return x.view(rows.first * each, shape);
-}
-
 /// One behind the other.
 Tensor joined_rows(Stream& stream, const std::vector<Tensor>& pieces) {
   std::int64_t rows = 0;
@@ -56,22 +46,14 @@ Tensor in_rows(const Tensor& x) {
   return x.reshape({x.elements() / columns, columns});
 }
 
-/// The same extents with other columns.
-Shape with_columns(const Shape& shape, std::int64_t columns) {
-  Shape other;
-  for (int i = 0; i + 1 < shape.dimensions(); ++i) {
-    other.push_back(shape[i]);
-  }
-  other.push_back(columns);
-  return other;
-}
-
 /// Side by side: each has the same number of columns.
 Tensor joined_columns(Stream& stream, const std::vector<Tensor>& pieces) {
   const Shape& shape = pieces[0].shape();
   const std::int64_t width = shape.back();
   const Tensor all = stream.allocate(with_columns(shape, width * std::ssize(pieces)));
   for (std::size_t t = 0; t < pieces.size(); ++t) {
+    TROUPE_CHECK(
+        pieces[t].shape() == shape, "part ", t, " has sent columns of ", pieces[t].shape());
     copy_columns(stream, pieces[t], 0, all, static_cast<std::int64_t>(t) * width, width);
   }
   return all;
@@ -221,12 +203,7 @@ class Statistics final : public Junction {
   void shapes(BundleShape& bundle) const override {
     NamedShape logits = bundle.front();
     logits.name = kLogitsEntry;
-    Shape statistics;
-    for (int i = 0; i + 1 < logits.shape.dimensions(); ++i) {
-      statistics.push_back(logits.shape[i]);
-    }
-    statistics.push_back(2);
-    bundle.front().shape = statistics;
+    bundle.front().shape = with_columns(logits.shape, 2);
     bundle.push_back(logits);
   }
 
@@ -326,6 +303,24 @@ class Shared final : public Layer {
 };
 
 }  // namespace
+
+Shape with_columns(const Shape& shape, std::int64_t columns) {
+  Shape other;
+  for (int i = 0; i + 1 < shape.dimensions(); ++i) {
+    other.push_back(shape[i]);
+  }
+  other.push_back(columns);
+  return other;
+}
+
+Tensor samples(const Tensor& x, const RowRange& rows) {
+  const std::int64_t each = x.elements() / x.shape()[0];
+  Shape shape{rows.count};
+  for (int i = 1; i < x.shape().dimensions(); ++i) {
+    shape.push_back(x.shape()[i]);
+  }
+  return x.view(rows.first * each, shape);
+}
 
 std::string piece_for(std::int64_t part) {
   return concat("x>", part);

@@ -8,6 +8,12 @@
 
 namespace troupe {
 
+/// The same extents but for the last one.
+Shape with_columns(const Shape& shape, std::int64_t columns);
+
+/// The samples `rows` of x (B, ...), without a copy.
+Tensor samples(const Tensor& x, const RowRange& rows);
+
 /// The name of an entry of a bundle: a piece that is for part `part` (of it, in the gradients), or comes of it.
 std::string piece_for(std::int64_t part);
 std::string piece_from(std::int64_t part);

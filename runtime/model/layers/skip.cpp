@@ -2,6 +2,7 @@
 // gradient travels back the same way.
 #include "kernels/elementwise.hpp"
 #include "runtime/model/layers.hpp"
+#include "runtime/model/layers/junction.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -185,15 +186,6 @@ class Concatenate final : public Layer {
   void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
 
  private:
-  static Shape with_columns(const Shape& shape, std::int64_t columns) {
-    Shape other;
-    for (int i = 0; i + 1 < shape.dimensions(); ++i) {
-      other.push_back(shape[i]);
-    }
-    other.push_back(columns);
-    return other;
-  }
-
   std::string skip_;
   std::int64_t left_;   // columns of x
   std::int64_t right_;  // and of the skip

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <charconv>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace troupe::schedules {
@@ -101,6 +103,14 @@ std::vector<std::int32_t> place_as_rows(const ScheduleOptions& options) {
   return placement;
 }
 
+/// A cell as a message may have it, whatever the file is.
+std::string legible(std::string cell) {
+  constexpr std::size_t kMost = 40;
+  std::replace_if(
+      cell.begin(), cell.end(), [](unsigned char c) { return c < ' ' || c > '~'; }, '?');
+  return cell.size() > kMost ? cell.substr(0, kMost) + "..." : cell;
+}
+
 /// Looks at cell after cell of all rows.
 class Reader {
  public:
@@ -111,7 +121,7 @@ class Reader {
         for (const std::string& text : actions_in(cells[column])) {
           if (const std::string wrong = see(static_cast<std::int32_t>(row), text); !wrong.empty()) {
             return usage_error(
-                "{}: row {}, cell {}: {} {}", kFile, row + 1, column + 1, text, wrong);
+                "{}: row {}, cell {}: {} {}", kFile, row + 1, column + 1, legible(text), wrong);
           }
         }
       }
@@ -283,21 +293,24 @@ Result<std::vector<std::string>> schedule_rows(const proto::Experiment& experime
   if (file.path().empty()) {
     return rows;
   }
+  errno = 0;
   std::ifstream in(file.path(), std::ios::binary);
   std::string text(schedules::kFileMax + 1, '\0');  // no more is read: a device may have no end
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  const std::string reason = std::generic_category().message(errno);
   text.resize(static_cast<std::size_t>(in.gcount()));
   if (!in.is_open() || in.bad() || text.size() > schedules::kFileMax) {
-    return usage_error(
-        "{}.path: {} {}",
-        schedules::kFile,
-        file.path(),
-        text.size() > schedules::kFileMax ? "is larger than 1 MiB" : "cannot be read");
+    return usage_error("{}.path: {} {}",
+                       schedules::kFile,
+                       file.path(),
+                       text.size() > schedules::kFileMax ? "is larger than 1 MiB"
+                                                         : concat("cannot be read: ", reason));
   }
   rows.clear();
   for (const std::string& line : schedules::split(text, '\n')) {
     std::string& row = rows.emplace_back();
-    for (const std::string& cell : schedules::split(line, ',')) {
+    for (std::string& cell : schedules::split(line, ',')) {
+      std::erase(cell, ' ');  // which parts cells here
       row += concat(row.empty() ? "" : " ", cell.empty() ? "." : cell);
     }
   }

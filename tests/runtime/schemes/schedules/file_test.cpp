@@ -128,6 +128,15 @@ TEST_CASE("what cannot be run is refused with row and cell", "[schemes]") {
         file +
             "row 1, cell 1: 99999999999F0 is no action; right is a chunk, one of F, B, I and W, "
             "and a micro-batch, as 0F3");
+  CHECK(refusal("\x7f\x80\n").starts_with(file + "row 1, cell 1: ?? is no action"));
+}
+
+TEST_CASE("blanks within a cell part nothing", "[schemes]") {
+  REQUIRE(write_file(kPath, "0F0,(0F1; 0B0)OVERLAP_F_B,0B1\n"));
+  const auto options = schedule_options(from_file(kPath, 1, 2));
+  std::filesystem::remove(kPath);
+  REQUIRE(options);
+  CHECK(options->rows == std::vector<std::string>{"0F0 (0F1;0B0)OVERLAP_F_B 0B1"});
 }
 
 TEST_CASE("an experiment keeps what the file said", "[schemes]") {
@@ -144,7 +153,9 @@ TEST_CASE("an experiment keeps what the file said", "[schemes]") {
   CHECK(schedule_options(*printed)->rows == std::vector<std::string>{"0F0 . 0B0", ". 1F0 1B0"});
   const auto gone = schedule_options(from_file(kPath, 2, 1));
   REQUIRE_FALSE(gone);
-  CHECK(gone.error().message.starts_with("pipeline.schedule.file.path: "));
+  CHECK(
+      gone.error().message ==
+      concat("pipeline.schedule.file.path: ", kPath, " cannot be read: No such file or directory"));
 }
 
 }  // namespace file_test
