@@ -190,7 +190,7 @@ TEST_CASE("every alternative can be chosen and resolves with its own defaults", 
     CHECK(text.find(' ' + field.name() + " {") != text.npos);
     CHECK(MessageDifferencer::Equals(parsed(text), experiment));
   });
-  CHECK(count == 205);
+  CHECK(count == 201);
 }
 
 TEST_CASE("a list of groups is read, printed and checked like any other", "[messages]") {
