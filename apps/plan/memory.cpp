@@ -98,16 +98,10 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   m.gradient = bytes;
   const auto rows = static_cast<double>(largest_micro_batch(b));
   const double saved = rows * static_cast<double>(c.saved_bytes());
-  const double input = rows * static_cast<double>(c.input_bytes());
+  const bool again = b.experiment.pipeline().activations() == proto::Pipeline::recompute;
   m.stashes = copies * stashes_of(*b.schedule, chunk);
-  switch (b.experiment.pipeline().activations()) {
-    case proto::Pipeline::fifo:
-      m.activations = static_cast<double>(m.stashes) * saved;
-      break;
-    case proto::Pipeline::recompute:
-      m.activations = static_cast<double>(m.stashes) * input + copies * saved;
-      break;
-  }
+  m.stash = again ? rows * static_cast<double>(c.input_bytes()) : saved;
+  m.activations = static_cast<double>(m.stashes) * m.stash + (again ? copies * saved : 0);
   return m;
 }
 

@@ -16,6 +16,7 @@ struct ChunkMemory {
   double weights = 0;        // all copies
   double moments = 0;        // of the optimizer
   double gradient = 0;
+  double stash = 0;        // what one of them keeps
   double activations = 0;  // all stashes
 
   double total() const { return weights + moments + gradient + activations; }

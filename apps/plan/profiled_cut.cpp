@@ -162,23 +162,31 @@ std::string list_text(const std::vector<std::int64_t>& numbers) {
   return "[" + text + "]";
 }
 
-Throughput predict(const Blueprint& b, const NetworkProfile& profile) {
-  Blueprint timed = b;
-  std::vector<double> stages(static_cast<std::size_t>(b.schedule->options.stages));
+std::vector<ChunkTimes> chunk_times(const Blueprint& b, const NetworkProfile& profile) {
+  std::vector<ChunkTimes> times(b.cut.size());
   for (std::size_t c = 0; c < b.cut.size(); ++c) {
     const auto last =
         c + 1 < b.cut.size() ? static_cast<std::size_t>(b.cut[c + 1]) : profile.layers.size();
-    ChunkTimes times;
     for (auto i = static_cast<std::size_t>(b.cut[c]); i < last; ++i) {
       const LayerProfile& layer = profile.layers[i];
-      times.forward += layer.forward;
-      times.input_gradient += layer.input_gradient;
-      times.weight_gradient += layer.weight_gradient;
-      times.update += layer.update * b.schedule->options.micro_batches;
-      const std::int32_t stage = b.schedule->stage_of(static_cast<std::int32_t>(c));
-      stages[static_cast<std::size_t>(stage)] += layer.seconds();
+      times[c].forward += layer.forward;
+      times[c].input_gradient += layer.input_gradient;
+      times[c].weight_gradient += layer.weight_gradient;
+      times[c].update += layer.update * b.schedule->options.micro_batches;
     }
-    timed.times[c] = times;
+  }
+  return times;
+}
+
+Throughput predict(const Blueprint& b, const NetworkProfile& profile) {
+  Blueprint timed = b;
+  timed.times = chunk_times(b, profile);
+  const std::int32_t M = b.schedule->options.micro_batches;
+  std::vector<double> stages(static_cast<std::size_t>(b.schedule->options.stages));
+  for (std::size_t c = 0; c < timed.times.size(); ++c) {
+    const ChunkTimes& t = timed.times[c];
+    stages[static_cast<std::size_t>(b.schedule->stage_of(static_cast<std::int32_t>(c)))] +=
+        t.forward + t.input_gradient + t.weight_gradient + t.update / M;
   }
   const Forecast forecast = troupe::forecast(timed);
   const auto slowest = std::max_element(stages.begin(), stages.end());

@@ -35,6 +35,9 @@ Result<Blueprint> measured_mix(const Blueprint& blueprint);
 /// "[1,2]", as --set takes it.
 std::string list_text(const std::vector<std::int64_t>& numbers);
 
+/// Of `blueprint` as it is cut, were all layers to take the profile's times; links cost nothing.
+std::vector<ChunkTimes> chunk_times(const Blueprint& blueprint, const NetworkProfile& profile);
+
 struct Throughput {
   std::int32_t slowest_stage = 0;
   double slowest_seconds = 0;     // of its work on one micro-batch

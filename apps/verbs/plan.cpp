@@ -5,6 +5,7 @@
 #include "apps/plan/memory.hpp"
 #include "apps/plan/profiled_cut.hpp"
 #include "apps/plan/search.hpp"
+#include "apps/plan/zero_bubble.hpp"
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "apps/run/processes.hpp"
@@ -173,9 +174,12 @@ struct PlanArguments {
   bool profile = false;
   std::int64_t processes = 1;
   std::string csv;
+  bool zero_bubble = false;
   bool search = false;
   std::int64_t workers = std::max(1u, std::thread::hardware_concurrency());
-  std::int64_t memory = 0;
+  std::int64_t memory = 0;  // MiB
+
+  double memory_bytes() const { return static_cast<double>(memory) * 1024 * 1024; }
 };
 
 /// The grids of the only phase.
@@ -184,9 +188,8 @@ Result<std::string> search(const std::vector<Phase>& phases, const PlanArguments
     return usage_error("--search: the experiment has {} phases; name one without phases",
                        phases.size());
   }
-  const auto grids = search_grids(phases.front().blueprint,
-                                  {.workers = arguments.workers,
-                                   .memory = static_cast<double>(arguments.memory) * 1024 * 1024});
+  const auto grids = search_grids(
+      phases.front().blueprint, {.workers = arguments.workers, .memory = arguments.memory_bytes()});
   if (!grids) {
     return grids.error();
   }
@@ -200,16 +203,40 @@ Result<std::string> search(const std::vector<Phase>& phases, const PlanArguments
   return grids_text(*grids, command);
 }
 
-/// Writes the schedule of the only phase.
-Result<void> write_csv(const std::vector<Phase>& phases, const std::string& path) {
+/// Tells the schedule that --zero-bubble finds for the only phase, and writes it, or the phase's own, to --csv.
+Result<std::string> schedule_found(const std::vector<Phase>& phases,
+                                   const PlanArguments& arguments) {
   if (phases.size() > 1) {
     return usage_error(
-        "--csv: the experiment has {} phases, each with a schedule of its own; name "
-        "one without phases",
+        "{}: the experiment has {} phases, each with a schedule of its own; name one without "
+        "phases",
+        arguments.zero_bubble ? "--zero-bubble" : "--csv",
         phases.size());
   }
-  const auto text = schedule_csv(*phases.front().blueprint.schedule);
-  return text ? write_file(path, *text) : text.error();
+  const Blueprint& b = phases.front().blueprint;
+  std::string words;
+  Schedule schedule = *b.schedule;
+  if (arguments.zero_bubble) {
+    const auto profile = arguments.profile ? measure_layers(b) : NetworkProfile{};
+    if (!profile) {
+      return profile.error();
+    }
+    auto found = zero_bubble(
+        b, arguments.profile ? chunk_times(b, *profile) : b.times, arguments.memory_bytes());
+    if (!found) {
+      return found.error();
+    }
+    schedule = std::move(found->schedule);
+    words = std::move(found->words);
+  }
+  if (!arguments.csv.empty()) {
+    const auto text = schedule_csv(schedule);
+    const auto written = text ? write_file(arguments.csv, *text) : text.error();
+    if (!written) {
+      return written.error();
+    }
+  }
+  return words;
 }
 
 int plan(Console& console, const PlanArguments& arguments) {
@@ -255,13 +282,15 @@ int plan(Console& console, const PlanArguments& arguments) {
     }
     text += *found;
   }
+  if (arguments.zero_bubble || !arguments.csv.empty()) {
+    const auto told = schedule_found(*phases, arguments);
+    if (!told) {
+      return fail(console, told.error());
+    }
+    text += *told;
+  }
   console.err << arguments.experiment.taken();
   console.out << text;
-  if (const auto written =
-          arguments.csv.empty() ? Result<void>() : write_csv(*phases, arguments.csv);
-      !written) {
-    return fail(console, written.error());
-  }
   if (const auto fits = check_memory(*phases); !fits) {
     return fail(console, fits.error());
   }
@@ -295,6 +324,11 @@ Command declare_plan() {
             .doc = "write the schedule into FILE, for pipeline.schedule.file and PyTorch's "
                    "pipelining",
             .type = "FILE"},
+           {.names = "--zero-bubble",
+            .value = &arguments->zero_bubble,
+            .doc = "find an order of the stages' work with little idle time, by the times of clock "
+                   "or, with "
+                   "--profile, of this machine; --csv writes it"},
            {.names = "--search",
             .value = &arguments->search,
             .doc = "time each layer on this machine, and find the fastest replicas, stages, "
@@ -306,7 +340,7 @@ Command declare_plan() {
             .range = OptionRange{1, 1024}},
            {.names = "--memory",
             .value = &arguments->memory,
-            .doc = "with --search: MiB that a stage may take (default: no limit)",
+            .doc = "with --search or --zero-bubble: MiB that a stage may take (default: no limit)",
             .type = "MIB",
             .range = OptionRange{0, 1e9}}}),
       .action = [arguments](Console& console) { return plan(console, *arguments); },

@@ -107,7 +107,7 @@ endfunction()
 # either. The longer a test may take, the earlier it starts, so that no core is idle at the end.
 function(troupe_add_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;ALONE" "TIMEOUT" "LABELS;LINK")
-  if(TROUPE_SANITIZERS AND arg_LABELS MATCHES "gpu|slow")
+  if(TROUPE_SANITIZERS AND arg_LABELS MATCHES "gpu|slow|numbers")
     return()
   endif()
   if(TROUPE_SANITIZERS STREQUAL "thread" AND NOT "tsan" IN_LIST arg_LABELS)

@@ -7,6 +7,7 @@
 #include "apps/plan/layers.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/plan/reads.hpp"
+#include "apps/plan/zero_bubble.hpp"
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "experiment.pb.h"
@@ -160,6 +161,40 @@ TEST_CASE("idle time follows the closed forms", "[apps]") {
   CHECK(async.idle_steady == Approx(0).margin(1e-9));
   CHECK(async.period == Approx(3));
   CHECK(async.idle_run == Approx(9.0 / 309));  // the pipe is filled and drained once
+}
+
+TEST_CASE("a zero bubble is found for stages that are not alike, within the memory", "[apps]") {
+  const std::vector<std::string> unlike{"clock.forward.seconds=[1,2,1,1]",
+                                        "clock.weight_gradient.seconds=[1,1,2,1]",
+                                        "pipeline.schedule=one_f_one_b",
+                                        "pipeline.micro_batches=8"};
+  const Blueprint b = blueprint(4, unlike);
+  const auto held = [&](const Schedule& schedule) {
+    Blueprint of = b;
+    of.schedule = std::make_shared<const Schedule>(schedule);
+    return memory_of(of, 0).stashes;
+  };
+  const auto found = zero_bubble(b, b.times, 0);
+  REQUIRE(found);
+  Blueprint ordered = b;
+  ordered.schedule = std::make_shared<const Schedule>(found->schedule);
+  CHECK(forecast(ordered).period < 0.9 * forecast(b).period);
+  CHECK(forecast(ordered).period >= 8 * 4 - 1e-9);  // the work of stage 1 and of stage 2
+  CHECK_THAT(found->words, Catch::Contains("zero bubble ") && Catch::Contains("one_f_one_b: "));
+  // As much as three micro-batches of the first stage need.
+  const ChunkMemory m = memory_of(b, 0);
+  const auto little =
+      zero_bubble(b, b.times, m.total() - static_cast<double>(m.stashes - 3) * m.stash);
+  REQUIRE(little);
+  CHECK(held(little->schedule) == 3);
+  CHECK(held(found->schedule) > 3);
+  const auto none = zero_bubble(b, b.times, 1);
+  REQUIRE_FALSE(none);
+  CHECK(none.error().message ==
+        "--memory: stage 0 has no room for a micro-batch between its forward and its weight "
+        "gradient");
+  const Blueprint several = blueprint(2, {"pipeline.schedule=zb_v", "pipeline.micro_batches=8"});
+  CHECK_FALSE(zero_bubble(several, several.times, 0));
 }
 
 TEST_CASE("clipping is global in flushed schedules and by shard in others", "[apps]") {

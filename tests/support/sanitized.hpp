@@ -2,8 +2,6 @@
 // and not in the code that it runs. Builds without one try everything.
 #pragma once
 
-#include <cstddef>
-
 namespace troupe::test {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -17,10 +15,5 @@ inline constexpr bool kSanitized = false;
 #else
 inline constexpr bool kSanitized = false;
 #endif
-
-/// Whether entry `i` of a list is tried: each `every`-th under a sanitizer.
-constexpr bool tried(std::size_t i, std::size_t every) {
-  return !kSanitized || i % every == 0;
-}
 
 }  // namespace troupe::test

@@ -10,7 +10,6 @@
 #include "runtime/system/faults.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
-#include "tests/support/sanitized.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -140,7 +139,7 @@ TEST_CASE("copies of servers die at any time and no weight changes", "[system][c
     const Outcome undisturbed = run(task(1, plain));
     const Outcome cut_undisturbed = run(task(1, cut));
     int lost = 0;
-    for (int seed = 0; seed < 40; seed += kSanitized ? 5 : 1) {
+    for (int seed = 0; seed < 40; ++seed) {
       INFO(scheme << ", seed " << seed);
       Dice dice(static_cast<std::uint64_t>(seed));
       const int copies = 2 + seed % 2;
@@ -152,14 +151,14 @@ TEST_CASE("copies of servers die at any time and no weight changes", "[system][c
       CHECK(done.evaluations.size() == undisturbed.evaluations.size());
       lost += static_cast<int>(done.lost_copies.size());
     }
-    CHECK(lost > (kSanitized ? 0 : 40));
+    CHECK(lost > 40);
   }
 }
 
 TEST_CASE("copies of servers die at any time and no push is lost or counts twice",
           "[system][copies]") {
   for (const std::string& scheme : kByArrival) {
-    for (int seed = 0; seed < 20; seed += kSanitized ? 4 : 1) {
+    for (int seed = 0; seed < 20; ++seed) {
       INFO(scheme << ", seed " << seed);
       Dice dice(static_cast<std::uint64_t>(seed));
       const int copies = 2 + seed % 2;
@@ -410,7 +409,7 @@ TEST_CASE("a run with copies that die goes on from any moment, bit for bit", "[s
                          "clock.faults.crashes.host=[1,3]"});
     std::optional<Archived> none;
     const std::vector<float> whole = play(e, {}, 0, none);
-    for (std::uint64_t at = 50; at < 2000; at += kSanitized ? 485 : 97) {
+    for (std::uint64_t at = 50; at < 2000; at += 97) {
       INFO(scheme << " after " << at << " deliveries");
       std::optional<Archived> kept;
       REQUIRE(same(play(e, {}, at, kept), whole));

@@ -8,7 +8,6 @@
 #include "runtime/schemes/schedules/timeline.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
-#include "tests/support/sanitized.hpp"
 
 #include <algorithm>
 
@@ -231,9 +230,6 @@ TEST_CASE("an image's error signals are estimated by convolutions, with a plane 
     CHECK(blueprint->predictors[0]->layout().parameters() ==
           9 * (read * 8 + 8 * 8 + 8 * 4) + 2 * 2 * 8 + 4);
     Lessons lessons;
-    if (kSanitized && conditioned == "false") {
-      continue;  // without AVX-512 our own convolutions make each of these runs a minute long
-    }
     const Outcome outcome = run(experiment(images, set), {.record = [&](const RecordEntry& e) {
                                   lessons.add(e);
                                 }});
@@ -244,7 +240,7 @@ TEST_CASE("an image's error signals are estimated by convolutions, with a plane 
       CHECK((conditioned == "false" || lessons.error_in_variances(module, 200, 290) < 1));
     }
     CHECK(outcome.mean_loss(280, 300) < 0.7 * outcome.mean_loss(0, 10));
-    CHECK((kSanitized || same(run(experiment(images, set)).weights, outcome.weights)));
+    CHECK(same(run(experiment(images, set)).weights, outcome.weights));
   }
   // Inputs are estimated from the network's, averaged to the image that is wanted.
   const auto unlocked = make_blueprint(experiment(images, joined(conv, kUnlocked)));
