@@ -221,7 +221,7 @@ void add_rows(Rows& rows, Between between, double seconds) {
 /// What the run has to say to a process, which goes the same way as its tensors: the middle round trip, and the 99th of a
 /// hundred, alone and beside tensors.
 Row control_row(Between between, double seconds) {
-  const int count = std::max(20, static_cast<int>(seconds * 500));
+  const int count = std::max(20, static_cast<int>(seconds * 100));
   const auto both = [&](bool full) {
     const std::vector<double> trips = round_trips(between, full, count);
     const auto at = [&](double share) {
