@@ -81,7 +81,7 @@ PY
 
 # configure_and_build PRESET [COMPILER] -- BUILD-ARGUMENTS...
 configure_and_build() {
-  local preset=$1 settings=("-DCMAKE_CUDA_ARCHITECTURES=80;90")
+  local preset=$1 settings=("-DCMAKE_CUDA_ARCHITECTURES=90")
   # With the tests of a GPU that the CPU plays, as in the preset emulated.
   [ "$preset" != release ] || settings+=("-DTROUPE_CUDA=$cuda" -DTROUPE_EMULATED=ON)
   shift
