@@ -6,6 +6,8 @@
 #include "messages/optimizer.hpp"
 #include "messages/peers.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <utility>
 
 namespace troupe {
@@ -91,7 +93,11 @@ void SharedBufferExchange::ended(std::int64_t batches, Effects& fx) {
 
 void SharedBufferExchange::finish(Effects& fx) {
   if (end_ && host().step() >= *end_ && !std::exchange(finished_, true)) {
-    fx.send(c_.director, Finished{c_.replica, c_.chunk, updates_});
+    // Two replicas may each have made the last update before they saw the other's. Of the two that ask here the second
+    // sees both.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const auto all = static_cast<std::int64_t>(c_.shared->slices.front()->updates());
+    fx.send(c_.director, Finished{c_.replica, c_.chunk, std::max(updates_, all)});
   }
 }
 
