@@ -2,6 +2,7 @@
 
 #include "kernels/dispatch.hpp"
 #include "kernels/functors/activation.hpp"
+#include "kernels/wording.hpp"
 
 #include <optional>
 
@@ -51,11 +52,7 @@ namespace {
 Shape gated_shape(std::string_view op, const Tensor& x, const Stream& stream) {
   check_operand(op, "x", x, stream);
   TROUPE_CHECK(x.shape().dimensions() == 2 && x.shape()[1] > 0 && x.shape()[1] % 2 == 0,
-               "[",
-               op,
-               "] x is ",
-               x.shape(),
-               ", not (R, 2H) with H >= 1");
+               fill_in("[{}] x is {}, not (R, 2H) with H >= 1", op, x.shape()));
   return {x.shape()[0], x.shape()[1] / 2};
 }
 

@@ -34,18 +34,9 @@ void gate_backward(
     Stream& stream, ActivationKind kind, const Tensor& x, const Tensor& dy, const Tensor& dx);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::activation_forward) activation_forward;
-decltype(troupe::activation_backward) activation_backward;
-decltype(troupe::gate_forward) gate_forward;
-decltype(troupe::gate_backward) gate_backward;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::activation_forward) activation_forward;
-decltype(troupe::activation_backward) activation_backward;
-decltype(troupe::gate_forward) gate_forward;
-decltype(troupe::gate_backward) gate_backward;
-}  // namespace cuda
+TROUPE_BACKENDS(activation_forward);
+TROUPE_BACKENDS(activation_backward);
+TROUPE_BACKENDS(gate_forward);
+TROUPE_BACKENDS(gate_backward);
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #include "kernels/attention.hpp"
 
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 
@@ -27,30 +28,17 @@ void check_attention(std::string_view op,
   check_operand(op, "qkv", qkv, stream);
   const std::int64_t keys = form.key_heads();
   TROUPE_CHECK(form.heads >= 1 && keys >= 1 && form.heads % keys == 0,
-               "[",
-               op,
-               "] ",
-               keys,
-               " heads of keys do not divide ",
-               form.heads);
+               fill_in("[{}] {} heads of keys do not divide {}", op, keys, form.heads));
   const Shape& shape = qkv.shape();
   const std::int64_t all = form.heads + 2 * keys;
   TROUPE_CHECK(shape.dimensions() == 3 && shape.elements() > 0 && shape[2] % all == 0,
-               "[",
-               op,
-               "] qkv is ",
-               shape,
-               ", not (B, T, ",
-               all,
-               " D) with all >= 1");
+               fill_in("[{}] qkv is {}, not (B, T, {} D) with all >= 1", op, shape, all));
   const std::int64_t size = shape[2] / all;  // D
   TROUPE_CHECK(stream.device().kind == DeviceKind::cpu || size <= kGpuHeadSizeMax,
-               "[",
-               op,
-               "] a head of ",
-               size,
-               " columns: the GPU's kernel takes at most ",
-               kGpuHeadSizeMax);
+               fill_in("[{}] a head of {} columns: the GPU's kernel takes at most {}",
+                       op,
+                       size,
+                       kGpuHeadSizeMax));
   check_values(op, "y", y, stream, Shape{shape[0], shape[1], form.heads * size});
   check_tensor(op, "log_sum", log_sum, stream, Shape{shape[0], form.heads, shape[1]});
 }

@@ -48,14 +48,7 @@ struct AttentionGradient {
 void attention_backward(Stream& stream, const AttentionGradient& arguments);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::attention_forward) attention_forward;
-decltype(troupe::attention_backward) attention_backward;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::attention_forward) attention_forward;
-decltype(troupe::attention_backward) attention_backward;
-}  // namespace cuda
+TROUPE_BACKENDS(attention_forward);
+TROUPE_BACKENDS(attention_backward);
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #include "kernels/coding.hpp"
 
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 namespace {
@@ -16,14 +17,9 @@ std::int64_t ceil_div(std::int64_t n, std::int64_t by) {
 void check_rows(std::string_view op, const MessageCode& code, std::int64_t n) {
   std::int64_t behind = 0;
   for (const MessageRows& rows : code.rows) {
-    TROUPE_CHECK(rows.offset == behind && rows.size > 0 && rows.count > 0,
-                 "[",
-                 op,
-                 "] rows begin at ",
-                 rows.offset,
-                 " where ",
-                 behind,
-                 " is right, or are empty");
+    TROUPE_CHECK(
+        rows.offset == behind && rows.size > 0 && rows.count > 0,
+        fill_in("[{}] rows begin at {} where {} is right, or are empty", op, rows.offset, behind));
     behind += rows.size * rows.count;
   }
   TROUPE_CHECK(behind == n, "[", op, "] rows of ", behind, " numbers for ", n);
@@ -39,12 +35,7 @@ void check_code(std::string_view op,
   TROUPE_CHECK(n <= kNumbersMax, "[", op, "] ", n, " numbers, whose places have 31 bits");
   if (code.kind == CodeKind::int8 || code.kind == CodeKind::int4) {
     TROUPE_CHECK(code.block > 0 && code.block % 8 == 0 && code.block <= kBlockMax,
-                 "[",
-                 op,
-                 "] block ",
-                 code.block,
-                 " is no multiple of 8 up to ",
-                 kBlockMax);
+                 fill_in("[{}] block {} is no multiple of 8 up to {}", op, code.block, kBlockMax));
   } else if (code.kind == CodeKind::signs) {
     check_rows(op, code, n);
   }

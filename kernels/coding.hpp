@@ -74,18 +74,9 @@ void keep_left(Stream& stream,
                const Tensor& left);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::add_left) add_left;
-decltype(troupe::encode_message) encode_message;
-decltype(troupe::decode_message) decode_message;
-decltype(troupe::keep_left) keep_left;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::add_left) add_left;
-decltype(troupe::encode_message) encode_message;
-decltype(troupe::decode_message) decode_message;
-decltype(troupe::keep_left) keep_left;
-}  // namespace cuda
+TROUPE_BACKENDS(add_left);
+TROUPE_BACKENDS(encode_message);
+TROUPE_BACKENDS(decode_message);
+TROUPE_BACKENDS(keep_left);
 
 }  // namespace troupe

@@ -20,12 +20,6 @@ constexpr std::size_t kTermsMax = 6;
 void combine(Stream& stream, const std::vector<Term>& terms, const Tensor& out);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::combine) combine;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::combine) combine;
-}  // namespace cuda
+TROUPE_BACKENDS(combine);
 
 }  // namespace troupe

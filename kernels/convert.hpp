@@ -20,15 +20,11 @@ Tensor operand(Stream& stream, const Tensor& x);
 Tensor in_float32(Stream& stream, const Tensor& x);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::convert) convert;
+TROUPE_BACKENDS(convert);
 
+namespace cpu {
 /// to[i] = from[i], rounded, for i < n: what a product does with its operands.
 void round_to_bfloat16(const float* from, std::int64_t n, BFloat16* to);
 }  // namespace cpu
-
-namespace cuda {
-decltype(troupe::convert) convert;
-}  // namespace cuda
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #include "kernels/convolution.hpp"
 
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 
@@ -8,26 +9,20 @@ namespace {
 
 void check_geometry(std::string_view op, const ConvolutionGeometry& g, const Shape& x) {
   TROUPE_CHECK(g.kernel >= 1 && g.stride >= 1 && g.padding >= 0 && g.padding < g.kernel,
-               "[",
-               op,
-               "] kernel ",
-               g.kernel,
-               ", stride ",
-               g.stride,
-               ", padding ",
-               g.padding,
-               "; right is kernel >= 1, stride >= 1, 0 <= padding < kernel");
+               fill_in("[{}] kernel {}, stride {}, padding {}; right is kernel >= 1, stride >= 1, "
+                       "0 <= padding < kernel",
+                       op,
+                       g.kernel,
+                       g.stride,
+                       g.padding));
   TROUPE_CHECK(x.dimensions() == 4, "[", op, "] the image side is ", x, ", not (B, H, W, C)");
   TROUPE_CHECK(
       x.elements() > 0 && x[1] + 2 * g.padding >= g.kernel && x[2] + 2 * g.padding >= g.kernel,
-      "[",
-      op,
-      "] an image side of ",
-      x,
-      " has no window of ",
-      g.kernel,
-      " with padding ",
-      g.padding);
+      fill_in("[{}] an image side of {} has no window of {} with padding {}",
+              op,
+              x,
+              g.kernel,
+              g.padding));
 }
 
 /// x (B, H, W, C), w (O, kernel, kernel, C), y (B, H', W', O): whichever of them is the output, whose type is still to be
@@ -43,11 +38,7 @@ void check_convolution(std::string_view op,
   const Shape& image = x.shape();
   check_tensor(op, "w", w, stream);
   TROUPE_CHECK(w.shape().dimensions() == 4 && w.shape()[0] > 0,
-               "[",
-               op,
-               "] w is ",
-               w.shape(),
-               ", not (O, kernel, kernel, C)");
+               fill_in("[{}] w is {}, not (O, kernel, kernel, C)", op, w.shape()));
   const std::int64_t channels_out = w.shape()[0];
   check_tensor(op, "w", w, stream, Shape{channels_out, g.kernel, g.kernel, image[3]});
   check_operand(op, "y", y, stream);

@@ -77,24 +77,12 @@ void average_pool_backward(Stream& stream,
                            const Tensor& dx);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::convolution_forward) convolution_forward;
-decltype(troupe::convolution_input_gradient) convolution_input_gradient;
-decltype(troupe::convolution_weight_gradient) convolution_weight_gradient;
-decltype(troupe::max_pool_forward) max_pool_forward;
-decltype(troupe::max_pool_backward) max_pool_backward;
-decltype(troupe::average_pool_forward) average_pool_forward;
-decltype(troupe::average_pool_backward) average_pool_backward;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::convolution_forward) convolution_forward;
-decltype(troupe::convolution_input_gradient) convolution_input_gradient;
-decltype(troupe::convolution_weight_gradient) convolution_weight_gradient;
-decltype(troupe::max_pool_forward) max_pool_forward;
-decltype(troupe::max_pool_backward) max_pool_backward;
-decltype(troupe::average_pool_forward) average_pool_forward;
-decltype(troupe::average_pool_backward) average_pool_backward;
-}  // namespace cuda
+TROUPE_BACKENDS(convolution_forward);
+TROUPE_BACKENDS(convolution_input_gradient);
+TROUPE_BACKENDS(convolution_weight_gradient);
+TROUPE_BACKENDS(max_pool_forward);
+TROUPE_BACKENDS(max_pool_backward);
+TROUPE_BACKENDS(average_pool_forward);
+TROUPE_BACKENDS(average_pool_backward);
 
 }  // namespace troupe

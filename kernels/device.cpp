@@ -3,6 +3,7 @@
 #include "kernels/cpu/onednn.hpp"
 #include "kernels/cuda/backend.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 #include <unistd.h>
 
@@ -55,8 +56,7 @@ Result<Device> parse_device(std::string_view text) {
       return Device{DeviceKind::cuda, index};
     }
   }
-  return Error{ErrorKind::usage,
-               concat("unknown device \"", text, "\"; right are cpu, cuda and cuda:0")};
+  return usage_error("unknown device \"{}\"; right are cpu, cuda and cuda:0", text);
 }
 
 Result<void> check_available(Device device) {
@@ -89,15 +89,13 @@ Result<void> check_precision(Device device, Precision precision) {
                               " is not; right here is fp32")};
   }
   if (precision == Precision::tf32) {
-    return Error{ErrorKind::usage,
-                 concat("tf32 is a format of GPUs; right on cpu is fp32",
-                        cpu::has_bfloat16() ? " or bf16" : "")};
+    return usage_error("tf32 is a format of GPUs; right on cpu is fp32{}",
+                       cpu::has_bfloat16() ? " or bf16" : "");
   }
   return cpu::has_bfloat16() ? Result<void>()
                              : Error{ErrorKind::usage,
                                      "bf16 on cpu needs AVX512_BF16 or AMX, which this CPU (or "
-                                     "what oneDNN may use of it) lacks; "
-                                     "right here is fp32"};
+                                     "what oneDNN may use of it) lacks; right here is fp32"};
 }
 
 std::vector<Precision> precisions(Device device) {

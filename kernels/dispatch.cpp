@@ -1,6 +1,7 @@
 #include "kernels/dispatch.hpp"
 
 #include "kernels/cuda/backend.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 
@@ -22,23 +23,13 @@ void check_tensor(
     std::string_view op, std::string_view name, const Tensor& x, const Stream& stream, DType type) {
   TROUPE_CHECK(static_cast<bool>(x), "[", op, "] ", name, " is empty");
   TROUPE_CHECK(x.type() == type,
-               "[",
-               op,
-               "] ",
-               name,
-               " is ",
-               to_string(x.type()),
-               ", not ",
-               to_string(type));
+               fill_in("[{}] {} is {}, not {}", op, name, to_string(x.type()), to_string(type)));
   TROUPE_CHECK(x.device() == stream.device(),
-               "[",
-               op,
-               "] ",
-               name,
-               " is on ",
-               to_string(x.device()),
-               ", the stream on ",
-               to_string(stream.device()));
+               fill_in("[{}] {} is on {}, the stream on {}",
+                       op,
+                       name,
+                       to_string(x.device()),
+                       to_string(stream.device())));
 }
 
 void check_tensor(std::string_view op,

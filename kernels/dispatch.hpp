@@ -57,14 +57,12 @@ struct GpuLibrary {
 #define TROUPE_HAS_NCCL false
 #endif
 
-inline constexpr GpuLibrary kCuda{
-    TROUPE_HAS_CUDA,
-    "this build has no CUDA; configure with -DTROUPE_CUDA=ON and nvcc on PATH, or use the device "
-    "cpu"};
+inline constexpr GpuLibrary kCuda{TROUPE_HAS_CUDA,
+                                  "this build has no CUDA; configure with -DTROUPE_CUDA=ON and "
+                                  "nvcc on PATH, or use the device cpu"};
 inline constexpr GpuLibrary kCudnn{TROUPE_HAS_CUDNN,
                                    "this build has no cuDNN 9; configure where it is installed "
-                                   "beside CUDA, or run the stages that "
-                                   "convolve on the CPU"};
+                                   "beside CUDA, or run the stages that convolve on the CPU"};
 inline constexpr GpuLibrary kNccl{
     TROUPE_HAS_NCCL, "this build has no NCCL; configure where it is installed beside CUDA"};
 

@@ -20,12 +20,6 @@ void dropout(Stream& stream,
              const Tensor& y);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::dropout) dropout;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::dropout) dropout;
-}  // namespace cuda
+TROUPE_BACKENDS(dropout);
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #include "kernels/elementwise.hpp"
 
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 
@@ -10,16 +11,9 @@ void add(
   check_operand("add", "b", b, stream);
   check_operand("add", "y", y, stream);
   TROUPE_CHECK(a.elements() == b.elements() && a.elements() == y.elements(),
-               "[add] a is ",
-               a.shape(),
-               ", b ",
-               b.shape(),
-               ", y ",
-               y.shape());
+               fill_in("[add] a is {}, b {}, y {}", a.shape(), b.shape(), y.shape()));
   TROUPE_CHECK(activation == ActivationKind::none || activation == ActivationKind::relu,
-               "[add] activation ",
-               to_string(activation),
-               "; right is none or relu");
+               fill_in("[add] activation {}; right is none or relu", to_string(activation)));
   begin(stream, {&a, &b, &y});
   TROUPE_DISPATCH(add, stream, a, b, activation, y);
 }
@@ -34,18 +28,15 @@ void copy_columns(Stream& stream,
   check_operand("copy_columns", "y", y, stream);
   const std::int64_t a = x.shape().back();
   const std::int64_t b = y.shape().back();
-  TROUPE_CHECK(from >= 0 && to >= 0 && columns >= 0 && from + columns <= a && to + columns <= b &&
-                   x.elements() * b == y.elements() * a,
-               "[copy_columns] ",
-               columns,
-               " columns from ",
-               from,
-               " of x, which is ",
-               x.shape(),
-               ", to ",
-               to,
-               " of y, which is ",
-               y.shape());
+  TROUPE_CHECK(
+      from >= 0 && to >= 0 && columns >= 0 && from + columns <= a && to + columns <= b &&
+          x.elements() * b == y.elements() * a,
+      fill_in("[copy_columns] {} columns from {} of x, which is {}, to {} of y, which is {}",
+              columns,
+              from,
+              x.shape(),
+              to,
+              y.shape()));
   begin(stream, {&x, &y});
   TROUPE_DISPATCH(copy_columns, stream, x, from, y, to, columns);
 }

@@ -23,14 +23,7 @@ void copy_columns(Stream& stream,
                   std::int64_t columns);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::add) add;
-decltype(troupe::copy_columns) copy_columns;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::add) add;
-decltype(troupe::copy_columns) copy_columns;
-}  // namespace cuda
+TROUPE_BACKENDS(add);
+TROUPE_BACKENDS(copy_columns);
 
 }  // namespace troupe

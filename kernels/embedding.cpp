@@ -1,6 +1,7 @@
 #include "kernels/embedding.hpp"
 
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 
@@ -24,15 +25,10 @@ void check_embedding(std::string_view op,
   if (positions) {
     check_tensor(op, "positions", positions, stream);
     const Shape& shape = positions.shape();
-    TROUPE_CHECK(shape.dimensions() == 2 && shape[0] >= times && shape[1] == channels,
-                 "[",
-                 op,
-                 "] positions is ",
-                 shape,
-                 ", not (T_max, ",
-                 channels,
-                 ") with T_max >= ",
-                 times);
+    TROUPE_CHECK(
+        shape.dimensions() == 2 && shape[0] >= times && shape[1] == channels,
+        fill_in(
+            "[{}] positions is {}, not (T_max, {}) with T_max >= {}", op, shape, channels, times));
   }
 }
 

@@ -36,14 +36,7 @@ void embedding_gradient(Stream& stream,
                         std::int64_t first = kWholeTable);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::embedding_forward) embedding_forward;
-decltype(troupe::embedding_gradient) embedding_gradient;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::embedding_forward) embedding_forward;
-decltype(troupe::embedding_gradient) embedding_gradient;
-}  // namespace cuda
+TROUPE_BACKENDS(embedding_forward);
+TROUPE_BACKENDS(embedding_gradient);
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/backend.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
 #include <set>
@@ -23,24 +24,20 @@ bool all_apart(const std::vector<Device>& devices) {
 }
 
 bool all_gpus(const std::vector<Device>& devices) {
-  return std::all_of(devices.begin(), devices.end(), [](Device device) {
-    return device.kind == DeviceKind::cuda;
-  });
+  return std::ranges::all_of(devices,
+                             [](Device device) { return device.kind == DeviceKind::cuda; });
 }
 
 }  // namespace
 
 Result<void> check_group(const std::vector<Device>& devices) {
   if (devices.size() < 2 || !all_gpus(devices) || !all_apart(devices)) {
-    return Error{ErrorKind::usage,
-                 concat("NCCL adds up between two or more GPUs, each named once; here it would be "
-                        "between ",
-                        listed(devices))};
+    return usage_error(
+        "NCCL adds up between two or more GPUs, each named once; here it would be between {}",
+        listed(devices));
   }
   for (const Device device : devices) {
-    if (auto there = check_available(device); !there) {
-      return there.error();
-    }
+    TROUPE_TRY(check_available(device));
   }
   if (nccl_version().empty()) {
     return Error{ErrorKind::usage,
@@ -64,25 +61,20 @@ std::vector<std::vector<Tensor>> group_mean(Stream& stream,
                "[group_mean] right are two or more GPUs, each named once; there are ",
                listed(devices));
   TROUPE_CHECK(std::find(devices.begin(), devices.end(), stream.device()) != devices.end(),
-               "[group_mean] the stream is on ",
-               to_string(stream.device()),
-               ", which is none of ",
-               listed(devices));
-  TROUPE_CHECK(parts.size() == devices.size(),
-               "[group_mean] parts of ",
-               parts.size(),
-               " ranks on ",
-               devices.size(),
-               " devices");
+               fill_in("[group_mean] the stream is on {}, which is none of {}",
+                       to_string(stream.device()),
+                       listed(devices)));
+  TROUPE_CHECK(
+      parts.size() == devices.size(),
+      fill_in("[group_mean] parts of {} ranks on {} devices", parts.size(), devices.size()));
   for (const std::vector<Tensor>& of_rank : parts) {
     TROUPE_CHECK(of_rank.size() == parts.front().size(), "[group_mean] ranks of different slices");
     for (std::size_t s = 0; s < of_rank.size(); ++s) {
       const Tensor& part = of_rank[s];
-      TROUPE_CHECK(part && part.type() == DType::float32 && part.shape().dimensions() == 1 &&
-                       part.shape() == parts.front()[s].shape(),
-                   "[group_mean] slice ",
-                   s,
-                   " has to be float32 and of one shape (n) at all ranks");
+      TROUPE_CHECK(
+          part && part.type() == DType::float32 && part.shape().dimensions() == 1 &&
+              part.shape() == parts.front()[s].shape(),
+          fill_in("[group_mean] slice {} has to be float32 and of one shape (n) at all ranks", s));
     }
   }
   if constexpr (kNccl.is_here) {

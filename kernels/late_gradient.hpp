@@ -92,20 +92,10 @@ struct DeviationArguments {
 void divide_by_deviation(Stream& stream, const DeviationArguments& arguments);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::compensate_delay) compensate_delay;
-decltype(troupe::damp_by_gap) damp_by_gap;
-decltype(troupe::divide_by_deviation) divide_by_deviation;
-decltype(troupe::damp_by_own_steps) damp_by_own_steps;
-decltype(troupe::average_square_step) average_square_step;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::compensate_delay) compensate_delay;
-decltype(troupe::damp_by_gap) damp_by_gap;
-decltype(troupe::divide_by_deviation) divide_by_deviation;
-decltype(troupe::damp_by_own_steps) damp_by_own_steps;
-decltype(troupe::average_square_step) average_square_step;
-}  // namespace cuda
+TROUPE_BACKENDS(compensate_delay);
+TROUPE_BACKENDS(damp_by_gap);
+TROUPE_BACKENDS(divide_by_deviation);
+TROUPE_BACKENDS(damp_by_own_steps);
+TROUPE_BACKENDS(average_square_step);
 
 }  // namespace troupe

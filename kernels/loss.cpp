@@ -1,6 +1,7 @@
 #include "kernels/loss.hpp"
 
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 
@@ -12,13 +13,7 @@ void check_loss(std::string_view op,
                 const Stream& stream,
                 const Tensor& result) {
   TROUPE_CHECK(y.shape().dimensions() == 2 && y.elements() > 0,
-               "[",
-               op,
-               "] ",
-               name,
-               " is ",
-               y.shape(),
-               ", not (R, C) with both >= 1");
+               fill_in("[{}] {} is {}, not (R, C) with both >= 1", op, name, y.shape()));
   check_tensor(op, "result", result, stream, Shape{2}, DType::float64);
 }
 
@@ -39,19 +34,16 @@ void softmax_cross_entropy(Stream& stream,
         "softmax_cross_entropy", "dlogits", dlogits, stream, logits.shape(), logits.type());
   }
   TROUPE_CHECK(smoothing >= 0 && smoothing < 1,
-               "[softmax_cross_entropy] smoothing is ",
-               smoothing,
-               ", not in [0, 1)");
+               fill_in("[softmax_cross_entropy] smoothing is {}, not in [0, 1)", smoothing));
   begin(stream, {&logits, &labels, &dlogits, &result});
   TROUPE_DISPATCH(softmax_cross_entropy, stream, logits, labels, dlogits, result, smoothing);
 }
 
 void softmax_statistics(Stream& stream, const Tensor& logits, const Tensor& statistics) {
   check_tensor("softmax_statistics", "logits", logits, stream);
-  TROUPE_CHECK(logits.shape().dimensions() == 2 && logits.elements() > 0,
-               "[softmax_statistics] logits is ",
-               logits.shape(),
-               ", not (R, n) with both >= 1");
+  TROUPE_CHECK(
+      logits.shape().dimensions() == 2 && logits.elements() > 0,
+      fill_in("[softmax_statistics] logits is {}, not (R, n) with both >= 1", logits.shape()));
   check_tensor("softmax_statistics", "statistics", statistics, stream, Shape{logits.shape()[0], 2});
   begin(stream, {&logits, &statistics});
   TROUPE_DISPATCH(softmax_statistics, stream, logits, statistics);
@@ -66,24 +58,20 @@ void parted_cross_entropy(Stream& stream, const PartedCrossEntropy& of) {
   const Shape& statistics = of.statistics.shape();
   TROUPE_CHECK(statistics.dimensions() == 2 && statistics[0] == shape[0] && of.part >= 0 &&
                    2 * of.part + 1 < statistics[1],
-               "[parted_cross_entropy] statistics is ",
-               statistics,
-               ", not (R, 2 parts) with part ",
-               of.part);
+               fill_in("[parted_cross_entropy] statistics is {}, not (R, 2 parts) with part {}",
+                       statistics,
+                       of.part));
   check_tensor(op, "labels", of.labels, stream, Shape{shape[0]}, DType::int32);
   if (of.dlogits) {
     check_tensor(op, "dlogits", of.dlogits, stream, shape);
   }
   TROUPE_CHECK(
       of.first >= 0 && of.first + shape[1] <= of.classes && of.smoothing >= 0 && of.smoothing < 1,
-      "[parted_cross_entropy] classes [",
-      of.first,
-      ", ",
-      of.first + shape[1],
-      ") of ",
-      of.classes,
-      ", smoothing ",
-      of.smoothing);
+      fill_in("[parted_cross_entropy] classes [{}, {}) of {}, smoothing {}",
+              of.first,
+              of.first + shape[1],
+              of.classes,
+              of.smoothing));
   begin(stream, {&of.logits, &of.statistics, &of.labels, &of.dlogits, &of.result});
   TROUPE_DISPATCH(parted_cross_entropy, stream, of);
 }

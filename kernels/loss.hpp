@@ -50,18 +50,9 @@ void squared_error(
     Stream& stream, const Tensor& y, const Tensor& target, const Tensor& dy, const Tensor& result);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::softmax_cross_entropy) softmax_cross_entropy;
-decltype(troupe::softmax_statistics) softmax_statistics;
-decltype(troupe::parted_cross_entropy) parted_cross_entropy;
-decltype(troupe::squared_error) squared_error;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::softmax_cross_entropy) softmax_cross_entropy;
-decltype(troupe::softmax_statistics) softmax_statistics;
-decltype(troupe::parted_cross_entropy) parted_cross_entropy;
-decltype(troupe::squared_error) squared_error;
-}  // namespace cuda
+TROUPE_BACKENDS(softmax_cross_entropy);
+TROUPE_BACKENDS(softmax_statistics);
+TROUPE_BACKENDS(parted_cross_entropy);
+TROUPE_BACKENDS(squared_error);
 
 }  // namespace troupe

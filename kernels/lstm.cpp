@@ -4,6 +4,7 @@
 #include "kernels/dispatch.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/matmul.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 
@@ -30,13 +31,11 @@ struct Sizes {
 void check_extents(std::string_view op, const Shape& steps, const Shape& w_input) {
   TROUPE_CHECK(steps.dimensions() == 3 && steps.elements() > 0 && w_input.dimensions() == 2 &&
                    w_input.elements() > 0 && w_input[0] % 4 == 0,
-               "[",
-               op,
-               "] a sequence is ",
-               steps,
-               ", not (., ., .), or the weights of the input are ",
-               w_input,
-               ", not (4H, I), with all >= 1");
+               fill_in("[{}] a sequence is {}, not (., ., .), or the weights of the input are {}, "
+                       "not (4H, I), with all >= 1",
+                       op,
+                       steps,
+                       w_input));
 }
 
 void swap_into(Stream& stream, const Tensor& x, const Tensor& y) {

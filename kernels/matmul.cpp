@@ -1,6 +1,7 @@
 #include "kernels/matmul.hpp"
 
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 
@@ -14,12 +15,10 @@ void matmul(Stream& stream,
   check_operand("matmul", "c", c, stream);
   TROUPE_CHECK(
       a.shape().dimensions() == 2 && b.shape().dimensions() == 2 && c.shape().dimensions() == 2,
-      "[matmul] not all are matrices: a is ",
-      a.shape(),
-      ", b is ",
-      b.shape(),
-      ", c is ",
-      c.shape());
+      fill_in("[matmul] not all are matrices: a is {}, b is {}, c is {}",
+              a.shape(),
+              b.shape(),
+              c.shape()));
   const std::int64_t rows = a.shape()[options.transpose_a ? 1 : 0];        // M
   const std::int64_t inner = a.shape()[options.transpose_a ? 0 : 1];       // K
   const std::int64_t inner_of_b = b.shape()[options.transpose_b ? 1 : 0];  // K
@@ -28,24 +27,17 @@ void matmul(Stream& stream,
     return concat(x.shape(), transposed ? " transposed" : "");
   };
   TROUPE_CHECK(inner == inner_of_b,
-               "[matmul] inner dimensions differ: a is ",
-               stored(a, options.transpose_a),
-               ", b is ",
-               stored(b, options.transpose_b));
+               fill_in("[matmul] inner dimensions differ: a is {}, b is {}",
+                       stored(a, options.transpose_a),
+                       stored(b, options.transpose_b)));
   TROUPE_CHECK(c.shape() == (Shape{rows, columns}),
-               "[matmul] c is ",
-               c.shape(),
-               ", not ",
-               Shape{rows, columns},
-               ": a is ",
-               stored(a, options.transpose_a),
-               ", b is ",
-               stored(b, options.transpose_b));
+               fill_in("[matmul] c is {}, not {}: a is {}, b is {}",
+                       c.shape(),
+                       Shape{rows, columns},
+                       stored(a, options.transpose_a),
+                       stored(b, options.transpose_b)));
   TROUPE_CHECK(rows > 0 && inner > 0 && columns > 0,
-               "[matmul] an extent is zero: a is ",
-               a.shape(),
-               ", b is ",
-               b.shape());
+               fill_in("[matmul] an extent is zero: a is {}, b is {}", a.shape(), b.shape()));
   const auto is_c = [&](const Tensor& x) {
     return x.type() == c.type() &&
            (c.type() == DType::float32 ? x.data<float>() == c.data<float>()

@@ -28,14 +28,7 @@ void matmul(Stream& stream,
 void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::matmul) matmul;
-decltype(troupe::column_sum) column_sum;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::matmul) matmul;
-decltype(troupe::column_sum) column_sum;
-}  // namespace cuda
+TROUPE_BACKENDS(matmul);
+TROUPE_BACKENDS(column_sum);
 
 }  // namespace troupe

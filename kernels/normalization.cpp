@@ -1,6 +1,7 @@
 #include "kernels/normalization.hpp"
 
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 
@@ -8,21 +9,13 @@ namespace {
 
 void check_activation(std::string_view op, ActivationKind kind) {
   TROUPE_CHECK(kind == ActivationKind::none || kind == ActivationKind::relu,
-               "[",
-               op,
-               "] activation ",
-               to_string(kind),
-               "; right is none or relu");
+               fill_in("[{}] activation {}; right is none or relu", op, to_string(kind)));
 }
 
 void check_matrix(std::string_view op, const Tensor& x, const Stream& stream) {
   check_operand(op, "x", x, stream);
   TROUPE_CHECK(x.shape().dimensions() == 2 && x.shape()[1] > 0,
-               "[",
-               op,
-               "] x is ",
-               x.shape(),
-               ", not (R, C) with C >= 1");
+               fill_in("[{}] x is {}, not (R, C) with C >= 1", op, x.shape()));
 }
 
 void check_has_rows(std::string_view op, const Tensor& x) {
@@ -32,19 +25,9 @@ void check_has_rows(std::string_view op, const Tensor& x) {
 void check_groups(std::string_view op, std::int64_t groups, const Tensor& x, const Stream& stream) {
   check_operand(op, "x", x, stream);
   TROUPE_CHECK(x.shape().dimensions() == 3 && x.shape()[1] > 0 && x.shape()[2] > 0,
-               "[",
-               op,
-               "] x is ",
-               x.shape(),
-               ", not (B, S, C) with S, C >= 1");
+               fill_in("[{}] x is {}, not (B, S, C) with S, C >= 1", op, x.shape()));
   TROUPE_CHECK(groups >= 1 && x.shape()[2] % groups == 0,
-               "[",
-               op,
-               "] ",
-               x.shape()[2],
-               " channels do not make ",
-               groups,
-               " equal groups");
+               fill_in("[{}] {} channels do not make {} equal groups", op, x.shape()[2], groups));
 }
 
 /// What the three normalizations share. `statistics` is the shape of mean and inverse_deviation.

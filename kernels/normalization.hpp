@@ -97,26 +97,13 @@ void group_norm_backward(Stream& stream,
                          const NormalizationBackward& arguments);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::batch_norm_forward) batch_norm_forward;
-decltype(troupe::batch_norm_infer) batch_norm_infer;
-decltype(troupe::batch_norm_running) batch_norm_running;
-decltype(troupe::batch_norm_backward) batch_norm_backward;
-decltype(troupe::layer_norm_forward) layer_norm_forward;
-decltype(troupe::layer_norm_backward) layer_norm_backward;
-decltype(troupe::group_norm_forward) group_norm_forward;
-decltype(troupe::group_norm_backward) group_norm_backward;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::batch_norm_forward) batch_norm_forward;
-decltype(troupe::batch_norm_infer) batch_norm_infer;
-decltype(troupe::batch_norm_running) batch_norm_running;
-decltype(troupe::batch_norm_backward) batch_norm_backward;
-decltype(troupe::layer_norm_forward) layer_norm_forward;
-decltype(troupe::layer_norm_backward) layer_norm_backward;
-decltype(troupe::group_norm_forward) group_norm_forward;
-decltype(troupe::group_norm_backward) group_norm_backward;
-}  // namespace cuda
+TROUPE_BACKENDS(batch_norm_forward);
+TROUPE_BACKENDS(batch_norm_infer);
+TROUPE_BACKENDS(batch_norm_running);
+TROUPE_BACKENDS(batch_norm_backward);
+TROUPE_BACKENDS(layer_norm_forward);
+TROUPE_BACKENDS(layer_norm_backward);
+TROUPE_BACKENDS(group_norm_forward);
+TROUPE_BACKENDS(group_norm_backward);
 
 }  // namespace troupe

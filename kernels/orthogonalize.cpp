@@ -3,6 +3,7 @@
 #include "kernels/dispatch.hpp"
 #include "kernels/matmul.hpp"
 #include "kernels/update.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -22,9 +23,7 @@ constexpr float kC = 2.0315f;
 void orthogonalize(Stream& stream, const Tensor& x, const Tensor& out) {
   check_tensor("orthogonalize", "x", x, stream);
   TROUPE_CHECK(x.shape().dimensions() == 2 && x.elements() > 0,
-               "[orthogonalize] x is ",
-               x.shape(),
-               ", not (M, N) with both >= 1");
+               fill_in("[orthogonalize] x is {}, not (M, N) with both >= 1", x.shape()));
   check_tensor("orthogonalize", "out", out, stream, x.shape());
   // A tall X is not transposed: X (X^T X) is (X X^T) X, so that the powers are of the smaller
   // product and stand on the other side.

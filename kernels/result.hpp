@@ -76,3 +76,12 @@ class [[nodiscard]] Result<void> {
 };
 
 }  // namespace troupe
+
+/// Where `result`, a Result, is an error, returns the error from the function around: TROUPE_TRY(check(experiment)). What a Result
+/// in a variable holds is read afterwards.
+#define TROUPE_TRY(...)                            \
+  do {                                             \
+    if (const auto& tried = __VA_ARGS__; !tried) { \
+      return tried.error();                        \
+    }                                              \
+  } while (false)

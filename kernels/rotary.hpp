@@ -22,12 +22,6 @@ struct Rotary {
 void rotary(Stream& stream, const Rotary& options, const Tensor& x, const Tensor& y);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::rotary) rotary;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::rotary) rotary;
-}  // namespace cuda
+TROUPE_BACKENDS(rotary);
 
 }  // namespace troupe

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <initializer_list>
 #include <ostream>
-#include <span>
 
 namespace troupe {
 

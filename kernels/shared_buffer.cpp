@@ -1,6 +1,7 @@
 #include "kernels/shared_buffer.hpp"
 
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
 #include <new>
@@ -16,10 +17,9 @@ void check_vector(std::string_view op,
                   const Tensor& x,
                   Stream& stream) {
   TROUPE_CHECK(stream.device().kind == DeviceKind::cpu,
-               "[",
-               op,
-               "] a shared buffer is host memory; the stream is on ",
-               to_string(stream.device()));
+               fill_in("[{}] a shared buffer is host memory; the stream is on {}",
+                       op,
+                       to_string(stream.device())));
   check_tensor(op, "x", x, stream, Shape{buffer.elements()});
   begin(stream, {&x});
 }
@@ -29,11 +29,7 @@ void check_vector(std::string_view op,
 SharedBuffer::SharedBuffer(std::int64_t elements, int writers)
     : elements_(elements), counters_(static_cast<std::size_t>(std::max(0, writers))) {
   TROUPE_CHECK(elements >= 1 && writers >= 1,
-               "[SharedBuffer] ",
-               elements,
-               " elements, ",
-               writers,
-               " writers");
+               fill_in("[SharedBuffer] {} elements, {} writers", elements, writers));
   const auto padded = static_cast<std::size_t>((elements + kLine - 1) / kLine * kLine);
   values_.reset(new (kAlign) float[padded]{});
 }
@@ -71,10 +67,7 @@ std::uint64_t shared_move(Stream& stream,
   check_vector("shared_move", buffer, from, stream);
   check_vector("shared_move", buffer, to, stream);
   TROUPE_CHECK(writer >= 0 && writer < buffer.writers(),
-               "[shared_move] writer ",
-               writer,
-               " of ",
-               buffer.writers());
+               fill_in("[shared_move] writer {} of {}", writer, buffer.writers()));
   const std::uint64_t before = buffer.updates();
   cpu::shared_move(buffer, from.data<float>(), to.data<float>(), how);
   buffer.count(writer);

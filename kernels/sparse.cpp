@@ -1,24 +1,20 @@
 #include "kernels/sparse.hpp"
 
+#include "kernels/wording.hpp"
+
 namespace troupe {
 
 void sparse_logistic_steps(SharedBuffer& w,
                            const SparseRun& run,
                            const SparseSteps& steps,
                            SparseResult& result) {
-  TROUPE_CHECK(run.first >= 0 && run.count >= 0 &&
-                   run.first + run.count <= static_cast<std::int64_t>(run.order.size()),
-               "[sparse_logistic_steps] ",
-               run.count,
-               " rows from ",
-               run.first,
-               " of ",
-               run.order.size());
+  TROUPE_CHECK(
+      run.first >= 0 && run.count >= 0 &&
+          run.first + run.count <= static_cast<std::int64_t>(run.order.size()),
+      fill_in(
+          "[sparse_logistic_steps] {} rows from {} of {}", run.count, run.first, run.order.size()));
   TROUPE_CHECK(steps.writer >= 0 && steps.writer < w.writers(),
-               "[sparse_logistic_steps] writer ",
-               steps.writer,
-               " of ",
-               w.writers());
+               fill_in("[sparse_logistic_steps] writer {} of {}", steps.writer, w.writers()));
   cpu::sparse_logistic_steps(w, run, steps, result);
 }
 
@@ -28,12 +24,7 @@ void sparse_logistic_loss(std::span<const float> w,
                           std::int64_t last,
                           SparseResult& result) {
   TROUPE_CHECK(first >= 0 && first <= last && last <= rows.size(),
-               "[sparse_logistic_loss] rows ",
-               first,
-               " to ",
-               last,
-               " of ",
-               rows.size());
+               fill_in("[sparse_logistic_loss] rows {} to {} of {}", first, last, rows.size()));
   cpu::sparse_logistic_loss(w, rows, first, last, result);
 }
 

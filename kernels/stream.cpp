@@ -3,6 +3,7 @@
 #include "kernels/cpu/backend.hpp"
 #include "kernels/cuda/backend.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -55,18 +56,14 @@ void Stream::synchronize() {
 void copy(Stream& stream, const Tensor& src, const Tensor& dst) {
   TROUPE_CHECK(src && dst, "[copy] ", src ? "dst" : "src", " is empty");
   TROUPE_CHECK(src.shape() == dst.shape(), "[copy] src is ", src.shape(), ", dst is ", dst.shape());
-  TROUPE_CHECK(src.type() == dst.type(),
-               "[copy] src is ",
-               to_string(src.type()),
-               ", dst is ",
-               to_string(dst.type()));
+  TROUPE_CHECK(
+      src.type() == dst.type(),
+      fill_in("[copy] src is {}, dst is {}", to_string(src.type()), to_string(dst.type())));
   TROUPE_CHECK(stream.device() == src.device() || stream.device() == dst.device(),
-               "[copy] the stream is on ",
-               to_string(stream.device()),
-               ", src on ",
-               to_string(src.device()),
-               ", dst on ",
-               to_string(dst.device()));
+               fill_in("[copy] the stream is on {}, src on {}, dst on {}",
+                       to_string(stream.device()),
+                       to_string(src.device()),
+                       to_string(dst.device())));
   begin(stream, {&src, &dst});
   if (src.device().kind == DeviceKind::cpu && dst.device().kind == DeviceKind::cpu) {
     cpu::copy(stream, src, dst);
@@ -93,10 +90,7 @@ namespace {
 template <class T>
 Tensor upload(Stream& stream, std::span<const T> values, Shape shape) {
   TROUPE_CHECK(static_cast<std::int64_t>(values.size()) == shape.elements(),
-               "[from_host] ",
-               values.size(),
-               " values for ",
-               shape);
+               fill_in("[from_host] {} values for {}", values.size(), shape));
   Tensor x = stream.allocate(shape, dtype_of<T>());
   begin(stream, {&x});
   if (values.empty()) {

@@ -19,6 +19,16 @@ namespace cuda {
 class Backend;  // kernels/cuda/backend.hpp
 }
 
+/// Declares what an op is called for on either device: cpu::op and cuda::op, with the op's own signature.
+#define TROUPE_BACKENDS(op) \
+  namespace cpu {           \
+  decltype(troupe::op) op;  \
+  }                         \
+  namespace cuda {          \
+  decltype(troupe::op) op;  \
+  }                         \
+  static_assert(true)
+
 /// Not thread-safe: made and used by one thread at a time.
 class Stream {
  public:

@@ -1,5 +1,7 @@
 #include "kernels/tensor.hpp"
 
+#include "kernels/wording.hpp"
+
 namespace troupe {
 
 std::size_t size_bytes(DType type) {
@@ -32,12 +34,7 @@ std::string_view to_string(DType type) {
 Tensor Tensor::view(std::int64_t offset, Shape shape) const {
   TROUPE_CHECK(buffer_, "[Tensor] view of an empty tensor");
   TROUPE_CHECK(offset >= 0 && offset + shape.elements() <= elements(),
-               "[Tensor] view of ",
-               shape,
-               " at ",
-               offset,
-               " does not fit into ",
-               shape_);
+               fill_in("[Tensor] view of {} at {} does not fit into {}", shape, offset, shape_));
   Tensor part(buffer_, shape, type_, offset_ + offset);
   part.ready_ = ready_;
   return part;

@@ -1,7 +1,7 @@
 #include "kernels/update.hpp"
 
 #include "kernels/dispatch.hpp"
-#include "kernels/functors/update.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 
@@ -26,14 +26,11 @@ void update(Stream& stream, const UpdateArguments& arguments) {
   check_tensor("update", "w_new", a.w_new, stream, shape);
   const int kept = moments(a.kernel);
   TROUPE_CHECK(static_cast<bool>(a.m) == (kept >= 1) && static_cast<bool>(a.v) == (kept >= 2),
-               "[update] ",
-               to_string(a.kernel),
-               " keeps ",
-               kept,
-               " moments; m is ",
-               a.m ? "given" : "empty",
-               ", v is ",
-               a.v ? "given" : "empty");
+               fill_in("[update] {} keeps {} moments; m is {}, v is {}",
+                       to_string(a.kernel),
+                       kept,
+                       a.m ? "given" : "empty",
+                       a.v ? "given" : "empty"));
   if (a.m) {
     check_tensor("update", "m", a.m, stream, shape);
   }
@@ -87,12 +84,10 @@ void sum_of_squares(Stream& stream,
                DType::float64);
   for (const Part& part : parts) {
     TROUPE_CHECK(part.offset >= 0 && part.size >= 0 && part.offset + part.size <= x.elements(),
-                 "[sum_of_squares] the part of ",
-                 part.size,
-                 " at ",
-                 part.offset,
-                 " does not fit into x ",
-                 x.shape());
+                 fill_in("[sum_of_squares] the part of {} at {} does not fit into x {}",
+                         part.size,
+                         part.offset,
+                         x.shape()));
   }
   begin(stream, {&x, &out});
   TROUPE_DISPATCH(sum_of_squares, stream, x, parts, out);

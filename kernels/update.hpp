@@ -78,20 +78,10 @@ void sum_of_squares(Stream& stream,
 void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out);
 
 // The backends: same signatures, arguments already checked.
-namespace cpu {
-decltype(troupe::update) update;
-decltype(troupe::nesterov_direction) nesterov_direction;
-decltype(troupe::normalize) normalize;
-decltype(troupe::sum_of_squares) sum_of_squares;
-decltype(troupe::squared_distance) squared_distance;
-}  // namespace cpu
-
-namespace cuda {
-decltype(troupe::update) update;
-decltype(troupe::nesterov_direction) nesterov_direction;
-decltype(troupe::normalize) normalize;
-decltype(troupe::sum_of_squares) sum_of_squares;
-decltype(troupe::squared_distance) squared_distance;
-}  // namespace cuda
+TROUPE_BACKENDS(update);
+TROUPE_BACKENDS(nesterov_direction);
+TROUPE_BACKENDS(normalize);
+TROUPE_BACKENDS(sum_of_squares);
+TROUPE_BACKENDS(squared_distance);
 
 }  // namespace troupe

@@ -50,4 +50,16 @@ Error usage_error(Wording<std::type_identity_t<Values>...> wording, const Values
   return {ErrorKind::usage, fill_in<Values...>(wording, values...)};
 }
 
+/// ... with data.
+template <class... Values>
+Error data_error(Wording<std::type_identity_t<Values>...> wording, const Values&... values) {
+  return {ErrorKind::data, fill_in<Values...>(wording, values...)};
+}
+
+/// What was lost for good, or could not be written.
+template <class... Values>
+Error lost_error(Wording<std::type_identity_t<Values>...> wording, const Values&... values) {
+  return {ErrorKind::lost, fill_in<Values...>(wording, values...)};
+}
+
 }  // namespace troupe

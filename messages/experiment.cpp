@@ -7,8 +7,6 @@
 
 #include <google/protobuf/text_format.h>
 
-#include <utility>
-
 // In messages/experiment/: schema (names and paths), values, textproto and json (reading), help.
 namespace troupe {
 
@@ -33,9 +31,7 @@ Result<proto::Experiment> parse_experiment(std::string_view text, std::string_vi
   if (!experiment) {
     return experiment;
   }
-  if (auto sound = check_values(*experiment, Bounds::ignored, source.origin + ": "); !sound) {
-    return sound.error();
-  }
+  TROUPE_TRY(check_values(*experiment, Bounds::ignored, source.origin + ": "));
   return experiment;
 }
 
@@ -74,9 +70,7 @@ Result<void> choose_by_name(pb::Message& group,
     return not_a_value(path, field);
   }
   const auto name = without_quotes(value, path);
-  if (!name) {
-    return name.error();
-  }
+  TROUPE_TRY(name);
   if (auto chosen = choose(group, *name, path); !chosen) {
     return usage(chosen.error().message + plain_keys_hint(path, *field.message_type()));
   }
@@ -199,16 +193,12 @@ Result<void> set_value(proto::Experiment& experiment, std::string_view assignmen
   proto::Experiment changed = experiment;  // an error leaves the experiment as it was
   if (const auto meant = meant_by(assignment); !meant.empty()) {
     for (const std::string& one : meant) {
-      if (auto done = set_value(changed, one); !done) {
-        return done;
-      }
+      TROUPE_TRY(set_value(changed, one));
     }
     experiment.Swap(&changed);
     return {};
   }
-  if (auto done = set_path(changed, path, value); !done) {
-    return done;
-  }
+  TROUPE_TRY(set_path(changed, path, value));
   if (path == "pipeline.weights" && changed.pipeline().weights().has_nesterov()) {
     pair_with_nadam(*changed.mutable_optimizer());
   }

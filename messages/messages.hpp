@@ -17,9 +17,7 @@
 #include "messages/sparse.hpp"
 #include "messages/weights.hpp"
 
-#include <cstddef>
 #include <type_traits>
-#include <utility>
 
 namespace troupe {
 

@@ -4,7 +4,6 @@
 #include "messages/message.hpp"
 #include "messages/roles.hpp"
 
-#include <cstddef>
 #include <type_traits>
 #include <utility>
 #include <variant>

@@ -5,11 +5,8 @@
 #include "messages/stamp.hpp"
 
 #include <cstdint>
-#include <memory>
-#include <optional>
 #include <string>
 #include <type_traits>
-#include <vector>
 
 namespace troupe {
 

@@ -7,7 +7,6 @@
 #include <set>
 #include <string>
 #include <type_traits>
-#include <utility>
 
 namespace troupe {
 

@@ -1,13 +1,13 @@
 #include "messages/wire.hpp"
 
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "messages/tensor_bytes.hpp"
 #include "wire.pb.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 namespace troupe {
@@ -94,15 +94,13 @@ MemoryOffer check_hello(std::span<const std::byte> frame,
     throw WireError("a stranger has connected: it does not know this run's token");
   }
   if (hello.protocol() != kWireProtocol || hello.process() != from) {
-    throw WireError(concat("process ",
-                           hello.process(),
-                           " speaks version ",
-                           hello.protocol(),
-                           " of the wire's protocol where process ",
-                           from,
-                           " with version ",
-                           kWireProtocol,
-                           " was expected"));
+    throw WireError(
+        fill_in("process {} speaks version {} of the wire's protocol where process {} with version "
+                "{} was expected",
+                hello.process(),
+                hello.protocol(),
+                from,
+                kWireProtocol));
   }
   check_life(hello.life(), life);
   return {hello.memory_pid(), hello.memory_descriptor()};
@@ -193,15 +191,12 @@ std::optional<Parcel> Unpacker::take(std::span<const std::byte> frame) {
 void Unpacker::begin(std::span<const std::byte> frame) {
   auto header = parsed<proto::WireHeader>(frame, "header");
   if (header.sender() != sender_ || header.sequence() != sequence_ + 1) {
-    throw WireError(concat("parcel ",
-                           header.sequence(),
-                           " of process ",
-                           header.sender(),
-                           " has come where parcel ",
-                           sequence_ + 1,
-                           " of process ",
-                           sender_,
-                           " was expected"));
+    throw WireError(
+        fill_in("parcel {} of process {} has come where parcel {} of process {} was expected",
+                header.sequence(),
+                header.sender(),
+                sequence_ + 1,
+                sender_));
   }
   check_life(header.life(), life_);
   if (header.whole() != kWhole || header.kind() >= kParcelKinds || !std::isfinite(header.due()) ||

@@ -17,6 +17,7 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
 #include "kernels/random.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
 #include "runtime/schemes/exchanges/peer_options.hpp"
@@ -89,9 +90,7 @@ class AdPsgd final : public PeerExchange {
 
   void heard(Note note, Effects& fx) override {
     TROUPE_BELIEVE((note.what == kQuestion || note.what == kAnswer) && fit(note.tensors),
-                   "replica ",
-                   note.stamp.replica,
-                   " has sent unusable weights");
+                   fill_in("replica {} has sent unusable weights", note.stamp.replica));
     if (note.what == kQuestion) {
       questions_.push_back(std::move(note));
     } else if (asked_ == note.stamp.replica) {  // else it has been given up

@@ -1,6 +1,7 @@
 #include "actors/exchange/answer_link.hpp"
 
 #include "actors/server/differences.hpp"
+#include "kernels/wording.hpp"
 #include "messages/bad_sender.hpp"
 
 namespace troupe {
@@ -13,12 +14,10 @@ void decode(Answer& m, const AnswerLink& link) {
     const Result<void> sound =
         message ? check_message(with, message, n) : Error{ErrorKind::lost, "it has nothing"};
     TROUPE_BELIEVE(sound,
-                   "slice ",
-                   m.slice,
-                   " of chunk ",
-                   m.chunk,
-                   ": the server has sent an unusable answer: ",
-                   sound.error().message);
+                   fill_in("slice {} of chunk {}: the server has sent an unusable answer: {}",
+                           m.slice,
+                           m.chunk,
+                           sound.error().message));
   };
   for (std::size_t p = 1; p < m.weights.size(); ++p) {
     expect(nullptr, m.weights[p].values);
@@ -33,23 +32,19 @@ void decode(Answer& m, const AnswerLink& link) {
     return;
   }
   TROUPE_BELIEVE(m.since == link.has_version,
-                 "slice ",
-                 m.slice,
-                 " of chunk ",
-                 m.chunk,
-                 ": the server has sent what its weights have moved since version ",
-                 m.since,
-                 ", and who asked has version ",
-                 link.has_version);
+                 fill_in("slice {} of chunk {}: the server has sent what its weights have moved "
+                         "since version {}, and who asked has version {}",
+                         m.slice,
+                         m.chunk,
+                         m.since,
+                         link.has_version));
   TROUPE_BELIEVE(m.differences.size() <= Differences::kMost,
-                 "slice ",
-                 m.slice,
-                 " of chunk ",
-                 m.chunk,
-                 ": the server has sent an answer of ",
-                 m.differences.size(),
-                 " messages, which are at most ",
-                 Differences::kMost);
+                 fill_in("slice {} of chunk {}: the server has sent an answer of {} messages, "
+                         "which are at most {}",
+                         m.slice,
+                         m.chunk,
+                         m.differences.size(),
+                         Differences::kMost));
   for (const Tensor& difference : m.differences) {
     expect(link.codec, difference);
   }

@@ -7,9 +7,7 @@ namespace troupe {
 Result<void> register_peer_exchanges() {
   static const Result<void> made = []() -> Result<void> {
     for (ExchangeScheme& scheme : peer_exchanges::built_in()) {
-      if (auto known = register_built_in_exchange(std::move(scheme)); !known) {
-        return known;
-      }
+      TROUPE_TRY(register_built_in_exchange(std::move(scheme)));
     }
     return {};
   }();

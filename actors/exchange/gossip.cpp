@@ -13,6 +13,7 @@
 // one round it tells in the next, and the last one makes the average. Moshpit, Ryabinin et al. 2021, algorithm 1.
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/gossip_rounds.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
 #include "runtime/schemes/exchanges/exchange_checks.hpp"
@@ -113,9 +114,7 @@ class Gossip final : public GossipRounds {
   void heard(Note note, Effects& fx) override {
     TROUPE_BELIEVE(note.what == kWeights && note.numbers.size() == 1 && note.numbers[0] >= 0 &&
                        note.numbers[0] < 0x1p53 && fit(note.tensors),
-                   "replica ",
-                   note.stamp.replica,
-                   " has sent unusable weights");
+                   fill_in("replica {} has sent unusable weights", note.stamp.replica));
     notes_[{static_cast<std::int64_t>(note.numbers[0]), note.stamp.replica}] =
         std::move(note.tensors);
     advance(fx);
@@ -222,10 +221,9 @@ ExchangeScheme gossip() {
            .check = exchange_checks::gossip},
       .equations =
           "x_i <- sum_j W_ij x_j + s_i, s_i the optimizer's step, W_ij = 1 / (1 + neighbours); on "
-          "a "
-          "grid one average is such a sum for each of its dimensions in turn; "
-          "sequential: x_i <- sum_j W_ij (x_j + s_j). With a codec (CHOCO-SGD): q_i = encode(x_i - "
-          "y_i), y_j <- y_j + decode(q_j), x_i <- x_i + s_i + gamma sum_j W_ij (y_j - y_i)",
+          "a grid one average is such a sum for each of its dimensions in turn; sequential: x_i <- "
+          "sum_j W_ij (x_j + s_j). With a codec (CHOCO-SGD): q_i = encode(x_i - y_i), y_j <- y_j + "
+          "decode(q_j), x_i <- x_i + s_i + gamma sum_j W_ij (y_j - y_i)",
       .memory =
           "no server; the neighbours' weights; with a codec a copy y of the replica's own and "
           "of each neighbour's",

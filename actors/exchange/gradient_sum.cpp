@@ -3,9 +3,8 @@
 #include "actors/exchange/link_states.hpp"
 #include "actors/pipeline/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
+#include "kernels/wording.hpp"
 #include "messages/bad_sender.hpp"
-
-#include <utility>
 
 namespace troupe {
 namespace {
@@ -173,13 +172,10 @@ void GradientSum::advance(Effects& fx) {
     }
     expect_of(move,
               part.mapped().segment == move.segment,
-              concat("segment ",
-                     part.mapped().segment,
-                     " of the gradient of mini-batch ",
-                     stamp_.batch,
-                     " came where ",
-                     move.segment,
-                     " is due"));
+              fill_in("segment {} of the gradient of mini-batch {} came where {} is due",
+                      part.mapped().segment,
+                      stamp_.batch,
+                      move.segment));
     check_part(move, part.mapped().tensors);
     if (move.act == Move::Act::add) {
       add(std::move(segment), {}, std::move(part.mapped().tensors), fx);
@@ -253,11 +249,9 @@ void GradientSum::check_part(const Move& move, const std::vector<Tensor>& messag
   const std::vector<std::int64_t>& sizes = sizes_[static_cast<std::size_t>(move.segment)];
   const std::size_t slices = sizes.size();
   const auto start = [&] {
-    return concat("replica ",
-                  move.peer,
-                  " has sent an unusable part of the gradient of mini-batch ",
-                  stamp_.batch,
-                  ": ");
+    return fill_in("replica {} has sent an unusable part of the gradient of mini-batch {}: ",
+                   move.peer,
+                   stamp_.batch);
   };
   expect_of(move,
             messages.size() == slices,
@@ -274,10 +268,9 @@ std::string GradientSum::waits_for() const {
   if (working() || next_ >= plan_.moves.size()) {
     return "its own sum of gradients";
   }
-  return concat("a part of the gradient of mini-batch ",
-                stamp_.batch,
-                " from replica ",
-                plan_.moves[next_].peer);
+  return fill_in("a part of the gradient of mini-batch {} from replica {}",
+                 stamp_.batch,
+                 plan_.moves[next_].peer);
 }
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 
 #include "actors/exchange/link_states.hpp"
 #include "actors/pipeline/shard_jobs.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 
 #include <algorithm>
@@ -74,9 +75,7 @@ void GroupReduction::came(GradientPart m, double now, Effects& fx) {
 
 void GroupReduction::came_mean(GradientPart m, double now, Effects& fx) {
   TROUPE_CHECK(m.stamp.batch <= stamp_.batch && waits_ != Waits::for_tied,
-               "the mean gradient of mini-batch ",
-               m.stamp.batch,
-               " came before it was due");
+               fill_in("the mean gradient of mini-batch {} came before it was due", m.stamp.batch));
   if (m.stamp.batch == stamp_.batch && waits_ == Waits::for_mean) {  // else once more
     take(std::move(m.tensors), now, fx);
   }

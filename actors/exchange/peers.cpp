@@ -2,6 +2,7 @@
 
 #include "actors/pipeline/optimizer_parts.hpp"
 #include "actors/pipeline/shard_jobs.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
 
@@ -70,10 +71,9 @@ void PeerExchange::settle_where_complete(double now, Effects& fx) {
 
 void PeerExchange::mixed(std::vector<Tensor> more, std::vector<double> /*numbers*/) {
   TROUPE_CHECK(more.empty(),
-               "[PeerExchange] mix() made ",
-               made_->base.size() + more.size(),
-               " slices of ",
-               made_->base.size());
+               fill_in("[PeerExchange] mix() made {} slices of {}",
+                       made_->base.size() + more.size(),
+                       made_->base.size()));
 }
 
 void PeerExchange::ask(std::string what, Mix job, Effects& fx) const {
@@ -125,20 +125,16 @@ void PeerExchange::job_done(Computed m, double now, Effects& fx) {
 
 /// Predictions go along with the weights that they are of.
 void PeerExchange::take_place(std::vector<Tensor> mixed, double now, Effects& fx) {
-  TROUPE_CHECK(mixed.size() == made_->base.size(),
-               "[PeerExchange] mix() made ",
-               mixed.size(),
-               " slices of ",
-               made_->base.size());
+  TROUPE_CHECK(
+      mixed.size() == made_->base.size(),
+      fill_in("[PeerExchange] mix() made {} slices of {}", mixed.size(), made_->base.size()));
   Weights before = made_->base;
   for (std::size_t s = 0; s < mixed.size(); ++s) {
     const Tensor& own = made_->base[s].values;
     TROUPE_CHECK(mixed[s] && mixed[s].shape() == own.shape() && mixed[s].type() == own.type(),
-                 "[PeerExchange] mix() made of slice ",
-                 s,
-                 " something else than ",
-                 own.elements(),
-                 " float32");
+                 fill_in("[PeerExchange] mix() made of slice {} something else than {} float32",
+                         s,
+                         own.elements()));
     made_->base[s].values = mixed[s];
   }
   if (made_->predictions.empty()) {

@@ -3,6 +3,7 @@
 #include "actors/pipeline/optimizer_parts.hpp"
 #include "actors/pipeline/shard_jobs.hpp"
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "messages/bad_sender.hpp"
 #include "messages/evaluation.hpp"
 
@@ -60,9 +61,7 @@ std::vector<std::int32_t> members_of(const Note& note) {
   std::vector<std::int32_t> all;
   for (const double number : note.numbers) {
     TROUPE_BELIEVE(number >= 0 && number < 0x1p31,
-                   "replica ",
-                   note.stamp.replica,
-                   " has sent an unusable list of members");
+                   fill_in("replica {} has sent an unusable list of members", note.stamp.replica));
     all.push_back(static_cast<std::int32_t>(number));
   }
   return all;
@@ -289,26 +288,19 @@ void PeerExchange::tell_members(std::int64_t round,
 
 void PeerExchange::check_letter(const Note& note, const char* what) const {
   TROUPE_BELIEVE(note.tensors.size() == newest_.size(),
-                 "replica ",
-                 note.stamp.replica,
-                 " has sent an unusable ",
-                 what);
+                 fill_in("replica {} has sent an unusable {}", note.stamp.replica, what));
   for (std::size_t s = 0; s < note.tensors.size(); ++s) {
     const Codec* const codec = seat_.links.empty() ? nullptr : seat_.links[s].codec.get();
     const Result<void> sound =
         note.tensors[s] ? check_message(codec, note.tensors[s], newest_[s].values.elements())
                         : Error{ErrorKind::lost, "it has nothing"};
     TROUPE_BELIEVE(sound,
-                   "slice ",
-                   s,
-                   " of chunk ",
-                   seat_.chunk,
-                   ": replica ",
-                   note.stamp.replica,
-                   " has sent an unusable ",
-                   what,
-                   ": ",
-                   sound.error().message);
+                   fill_in("slice {} of chunk {}: replica {} has sent an unusable {}: {}",
+                           s,
+                           seat_.chunk,
+                           note.stamp.replica,
+                           what,
+                           sound.error().message));
   }
 }
 

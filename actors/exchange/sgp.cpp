@@ -18,6 +18,7 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/member_views.hpp"
 #include "actors/exchange/peers.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
 #include "runtime/schemes/exchanges/peer_options.hpp"
@@ -103,9 +104,7 @@ class Sgp final : public PeerExchange {
                        note.numbers[0] <= 1 && note.numbers[1] > 0 &&
                        note.numbers[1] <= static_cast<double>(seat().peers.size()) &&
                        fit(note.tensors),
-                   "replica ",
-                   note.stamp.replica,
-                   " has sent an unusable share");
+                   fill_in("replica {} has sent an unusable share", note.stamp.replica));
     const Key key{note.stamp.batch, note.stamp.replica};
     shares_[key] = std::move(note);
   }

@@ -61,9 +61,8 @@ bool Upstream::sends(std::size_t /*slice*/, std::int64_t n) const {
 
 /// Not while what is due after the next mini-batch has yet to come.
 bool Upstream::ready(std::int64_t batch) const {
-  return std::none_of(lines_.begin(), lines_.end(), [&](const Line& line) {
-    return line.due == batch + 1 && !line.answer;
-  });
+  return std::ranges::none_of(
+      lines_, [&](const Line& line) { return line.due == batch + 1 && !line.answer; });
 }
 
 // -- a push ----------------------------------------------------------------------------------------

@@ -1,9 +1,6 @@
 #include "actors/pipeline/clipping.hpp"
 
 #include "actors/pipeline/shard_jobs.hpp"
-#include "messages/optimizer.hpp"
-#include "messages/weights.hpp"
-#include "runtime/schemes/optimizers/optimizer_step.hpp"
 
 #include <numeric>
 #include <utility>

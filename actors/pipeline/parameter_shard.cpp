@@ -1,11 +1,9 @@
 #include "actors/pipeline/parameter_shard.hpp"
 
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
 #include "messages/bad_sender.hpp"
-
-#include <algorithm>
-#include <utility>
 
 namespace troupe {
 
@@ -37,9 +35,7 @@ ParameterShard::ParameterShard(Config config)
 
 void ParameterShard::handle(Pull&& m, double, Effects& fx) {
   TROUPE_BELIEVE(!m.slice || *m.slice < kept_.begin()->second.base.size() || m.pinned,
-                 "a pull of slice ",
-                 *m.slice,
-                 ", which does not exist");
+                 fill_in("a pull of slice {}, which does not exist", *m.slice));
   if (!answer(m, fx)) {
     waiting_.push_back(std::move(m));
   }
@@ -66,24 +62,16 @@ bool ParameterShard::answer_pinned(const Pull& pull, Effects& fx) {
     return true;
   }
   TROUPE_CHECK(step > step_ || !c_.exchange->facts().pins_steps,
-               "shard ",
-               c_.chunk,
-               ": step ",
-               step,
-               " is not pinned");
+               fill_in("shard {}: step {} is not pinned", c_.chunk, step));
   c_.exchange->make_pin(step, fx);
   return false;
 }
 
 Weights ParameterShard::weights_of(const View& view) const {
   const auto kept = kept_.find(view.step);
-  TROUPE_CHECK(kept != kept_.end() && !kept->second.base.empty(),
-               "shard ",
-               c_.chunk,
-               ": step ",
-               view.step,
-               " is no longer kept; the newest is ",
-               step_);
+  TROUPE_CHECK(
+      kept != kept_.end() && !kept->second.base.empty(),
+      fill_in("shard {}: step {} is no longer kept; the newest is {}", c_.chunk, view.step, step_));
   if (view.reach.kind == ReachKind::none) {
     return kept->second.base;
   }
@@ -95,16 +83,13 @@ Weights ParameterShard::weights_of(const View& view) const {
     }
     return weights;
   }
-  const auto found = std::find_if(predictions.begin(), predictions.end(), [&](const Weights& w) {
-    return w.front().reach == view.reach;
-  });
+  const auto found = std::ranges::find_if(
+      predictions, [&](const Weights& w) { return w.front().reach == view.reach; });
   TROUPE_CHECK(found != predictions.end(),
-               "shard ",
-               c_.chunk,
-               ": a View that was not announced, step ",
-               view.step,
-               " horizon ",
-               view.reach.horizon);
+               fill_in("shard {}: a View that was not announced, step {} horizon {}",
+                       c_.chunk,
+                       view.step,
+                       view.reach.horizon));
   return *found;
 }
 
@@ -139,11 +124,7 @@ void ParameterShard::handle(Push&& m, double now, Effects& fx) {
   }
   TROUPE_CHECK(
       m.gradient.empty() || m.gradient.size() == kept_.begin()->second.base.size() || applying_,
-      "shard ",
-      c_.chunk,
-      ": a push of ",
-      m.gradient.size(),
-      " slices");
+      fill_in("shard {}: a push of {} slices", c_.chunk, m.gradient.size()));
   enqueue(std::move(m));
   next(now, fx);
 }
@@ -168,13 +149,9 @@ bool ParameterShard::takes_next(double now, Effects& fx) {
   queue_.pop_front();
   c_.exchange->begin();
   const std::int64_t batch = applying_->stamp.batch;
-  TROUPE_CHECK(batch == step_,
-               "shard ",
-               c_.chunk,
-               ": the gradient of mini-batch ",
-               batch,
-               " came at step ",
-               step_);
+  TROUPE_CHECK(
+      batch == step_,
+      fill_in("shard {}: the gradient of mini-batch {} came at step {}", c_.chunk, batch, step_));
   if (applying_->gradient.empty()) {  // an update that is left out: a step that moves nothing
     const StepWeights& kept = kept_.at(step_);
     c_.exchange->applied({.next = kept.base, .predictions = kept.predictions}, now, fx);
@@ -214,10 +191,7 @@ void ParameterShard::measured(Computed made, double now, Effects& fx) {
 
 void ParameterShard::handle(Decide m, double now, Effects& fx) {
   TROUPE_BELIEVE(applying_ && applying_->stamp.batch == m.batch,
-                 "shard ",
-                 c_.chunk,
-                 ": a Decide for mini-batch ",
-                 m.batch);
+                 fill_in("shard {}: a Decide for mini-batch {}", c_.chunk, m.batch));
   apply(m.gradient_scale, now, fx);
 }
 

@@ -1,5 +1,5 @@
 // What a shard and its exchange compute themselves: jobs without state of their own, whose results come back as
-// Computed. Those with the optimizer's state are the optimizer's (optimizer_jobs.hpp).
+// Computed. Those with the optimizer's state are the optimizer's (optimizer.cpp).
 #pragma once
 
 #include "messages/messages.hpp"

@@ -1,12 +1,12 @@
 #include "actors/run/director.hpp"
 
 #include "actors/run/ending.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 namespace troupe {
 
@@ -178,18 +178,14 @@ void Director::release(std::int64_t step, bool conclude, Effects& fx) {
 
 void Director::handle(Concluded m, double, Effects& fx) {
   TROUPE_CHECK(m.chunk >= 0 && m.chunk < c_.company.chunks,
-               "the weights of chunk ",
-               m.chunk,
-               ", which does not exist");
+               fill_in("the weights of chunk {}, which does not exist", m.chunk));
   concluded_[{m.chunk, m.slice}] = std::move(m.weights);
   conclude(fx);
 }
 
 void Director::handle(Buffers m, double, Effects& fx) {
   TROUPE_CHECK(m.chunk >= 0 && m.chunk < c_.company.chunks,
-               "the buffers of chunk ",
-               m.chunk,
-               ", which does not exist");
+               fill_in("the buffers of chunk {}, which does not exist", m.chunk));
   if (m.replica == evaluator()) {
     buffers_[m.chunk] = std::move(m.tensors);
     conclude(fx);

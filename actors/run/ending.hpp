@@ -3,8 +3,6 @@
 
 #include "runtime/system/machine.hpp"
 
-#include <utility>
-
 namespace troupe {
 
 inline Ending ending_of(const Down& m) {

@@ -1,8 +1,6 @@
 #include "actors/server/replicas.hpp"
 
-#include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace troupe {
 namespace {

@@ -2,6 +2,7 @@
 
 #include "actors/pipeline/optimizer_parts.hpp"
 #include "kernels/combine.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 
 #include <utility>
@@ -47,14 +48,12 @@ Tensor moved_since(Stream& stream,
 
 /// A Step can be user code. Without predictions replicas would go on from the initial weights.
 void check_predictions(const Updated& made, std::size_t wanted) {
-  TROUPE_CHECK(
-      made.predictions.size() == wanted,
-      "[Step] made ",
-      made.predictions.size(),
-      " predictions of the ",
-      wanted,
-      " that the policy of pipeline.weights asks for (Update::reaches). A rule whose step "
-      "makes none says so by RuleScheme::sends_elsewhere, and is refused with such a policy");
+  TROUPE_CHECK(made.predictions.size() == wanted,
+               fill_in("[Step] made {} predictions of the {} that the policy of pipeline.weights "
+                       "asks for (Update::reaches). A rule whose step makes none says so by "
+                       "RuleScheme::sends_elsewhere, and is refused with such a policy",
+                       made.predictions.size(),
+                       wanted));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "actors/server/server_shard.hpp"
 
+#include "kernels/wording.hpp"
 #include "messages/bad_sender.hpp"
 
 #include <algorithm>
@@ -17,10 +18,9 @@ std::pair<std::int32_t, std::size_t> pushing(const ServerShard::Config& c) {
   const std::vector<bool>& members = c.above->members;
   const auto first = std::find(members.begin(), members.end(), true);
   const auto count = std::count(first, members.end(), true);
-  TROUPE_CHECK(std::count(first, first + count, true) == count,
-               "[ServerShard] the replicas of group ",
-               c.above->group,
-               " do not follow one another");
+  TROUPE_CHECK(
+      std::count(first, first + count, true) == count,
+      fill_in("[ServerShard] the replicas of group {} do not follow one another", c.above->group));
   return {static_cast<std::int32_t>(first - members.begin()), static_cast<std::size_t>(count)};
 }
 
@@ -72,12 +72,10 @@ void ServerShard::expect_forgetful() const {
 void ServerShard::receive(Upload m, double now, Effects& fx) {
   const std::int64_t passed = m.stamp.batch + 1 - replicas_.arrived(m.stamp.replica);
   TROUPE_BELIEVE(m.contribution.values.empty() || m.contribution.mini_batches <= passed,
-                 "replica ",
-                 m.stamp.replica,
-                 " has sent ",
-                 m.contribution.mini_batches,
-                 " mini-batches where there have been ",
-                 passed);
+                 fill_in("replica {} has sent {} mini-batches where there have been {}",
+                         m.stamp.replica,
+                         m.contribution.mini_batches,
+                         passed));
   m.life = replicas_.life(m.stamp.replica);
   replicas_.note_question(m);
   if (c_.never_waits) {
@@ -134,11 +132,10 @@ void ServerShard::decide(double now, Effects& fx) {
       combine(fx);
     } else if (std::isfinite(choice.ask_again)) {
       TROUPE_CHECK(choice.ask_again > now,
-                   "[Admission] chose nothing and wants to be asked again at ",
-                   choice.ask_again,
-                   " s, which is not after now, ",
-                   now,
-                   " s: nothing would ever change");
+                   fill_in("[Admission] chose nothing and wants to be asked again at {} s, which "
+                           "is not after now, {} s: nothing would ever change",
+                           choice.ask_again,
+                           now));
       fx.wake(choice.ask_again);
     }
     break;

@@ -1,5 +1,6 @@
 // What of an Upload only its server can know to be false.
 #include "actors/server/server_shard.hpp"
+#include "kernels/wording.hpp"
 #include "messages/bad_sender.hpp"
 
 #include <string>
@@ -17,24 +18,20 @@ void ServerShard::check(const Upload& m) const {
       concat(c_.below.empty() ? "replica " : "the server of group ", m.stamp.replica);
   TROUPE_BELIEVE(m.stamp.replica >= replicas_.first() && m.stamp.replica < replicas_.end() &&
                      m.stamp.chunk == c_.chunk && m.slice == c_.slice,
-                 "an Upload of replica ",
-                 m.stamp.replica,
-                 " for slice ",
-                 m.slice,
-                 " of chunk ",
-                 m.stamp.chunk);
+                 fill_in("an Upload of replica {} for slice {} of chunk {}",
+                         m.stamp.replica,
+                         m.slice,
+                         m.stamp.chunk));
   const bool asks_alone = m.contribution.values.empty();  // then it may have read nothing
   TROUPE_BELIEVE((m.read_version >= 0 || asks_alone) && m.read_version <= version() &&
                      m.has <= version() && m.clock >= 0 && m.clock <= m.stamp.batch + 1,
                  sender,
                  " has sent an Upload that tells of what has not been");
   TROUPE_BELIEVE(m.sequence <= replicas_.next_sequence(m.stamp.replica) + kEarlyMax,
-                 sender,
-                 " has sent Upload ",
-                 m.sequence,
-                 " where Upload ",
-                 replicas_.next_sequence(m.stamp.replica),
-                 " is due");
+                 fill_in("{} has sent Upload {} where Upload {} is due",
+                         sender,
+                         m.sequence,
+                         replicas_.next_sequence(m.stamp.replica)));
   check_values(m, sender);
 }
 
@@ -43,12 +40,10 @@ void ServerShard::check_values(const Upload& m, const std::string& sender) const
   TROUPE_BELIEVE(of.values.empty() ||
                      (of.values.size() >= c_.values_least && of.values.size() <= c_.values_most &&
                       of.mini_batches > 0 && of.mini_batches <= c_.push_most),
-                 sender,
-                 " has sent an unusable push: ",
-                 of.values.size(),
-                 " tensors for ",
-                 of.mini_batches,
-                 " mini-batches");
+                 fill_in("{} has sent an unusable push: {} tensors for {} mini-batches",
+                         sender,
+                         of.values.size(),
+                         of.mini_batches));
   for (std::size_t i = 0; i < of.values.size(); ++i) {
     const Result<void> right = of.values[i] ? check_message(i == 0 ? c_.up.get() : nullptr,
                                                             of.values[i],

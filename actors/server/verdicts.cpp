@@ -1,8 +1,5 @@
 #include "actors/server/verdicts.hpp"
 
-#include <map>
-#include <utility>
-
 namespace troupe {
 
 void VerdictSender::tell(Verdict verdict, Effects& fx) {

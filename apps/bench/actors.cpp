@@ -1,5 +1,4 @@
-#include "apps/bench/actors.hpp"
-
+#include "apps/bench/benches.hpp"
 #include "apps/bench/loop.hpp"
 #include "apps/bench/watch.hpp"
 #include "apps/topologies/cast.hpp"

@@ -3,20 +3,11 @@
 // kernels. Where two things are compared they take turns, and the median of the rounds counts.
 #include "apps/bench/bench.hpp"
 
-#include "apps/bench/actors.hpp"
-#include "apps/bench/channel.hpp"
-#include "apps/bench/codecs.hpp"
-#include "apps/bench/cut.hpp"
-#include "apps/bench/decoupled.hpp"
+#include "apps/bench/benches.hpp"
 #include "apps/bench/gpu.hpp"
-#include "apps/bench/hogwild.hpp"
-#include "apps/bench/hop.hpp"
 #include "apps/bench/optimizer.hpp"
-#include "apps/bench/peers.hpp"
-#include "apps/bench/processes.hpp"
 #include "apps/bench/replicas.hpp"
 #include "apps/bench/training.hpp"
-#include "apps/bench/virtual_clock.hpp"
 #include "apps/cli/text.hpp"
 #include "kernels/result.hpp"
 

@@ -1,8 +1,8 @@
-#include "apps/bench/channel.hpp"
+#include "runtime/cluster/channel.hpp"
 
+#include "apps/bench/benches.hpp"
 #include "kernels/check.hpp"
 #include "messages/tensor_bytes.hpp"
-#include "runtime/cluster/channel.hpp"
 #include "runtime/cluster/tcp.hpp"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
-#include "apps/bench/codecs.hpp"
-
+#include "apps/bench/benches.hpp"
 #include "apps/bench/optimizer.hpp"
 #include "experiment.pb.h"
 #include "kernels/check.hpp"

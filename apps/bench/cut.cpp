@@ -1,5 +1,4 @@
-#include "apps/bench/cut.hpp"
-
+#include "apps/bench/benches.hpp"
 #include "apps/bench/workload.hpp"
 #include "apps/plan/profiled_cut.hpp"
 

@@ -1,5 +1,4 @@
-#include "apps/bench/decoupled.hpp"
-
+#include "apps/bench/benches.hpp"
 #include "apps/bench/watch.hpp"
 #include "apps/topologies/cast.hpp"
 #include "runtime/system/threads.hpp"
@@ -92,10 +91,9 @@ Rows decoupled_stages(double seconds) {
       "mlp { hidden: [512, 512, 512, 512, 512, 512, 512, 512, 512, 512, 512, 512] }";
   constexpr const char* kCnn =
       "layers { layer { convolution { outputs: 16 } } layer { activation {} } layer { max_pool {} "
-      "} "
-      "layer { convolution { outputs: 32 } } layer { activation {} } layer { max_pool {} } "
-      "layer { convolution { outputs: 64 } } layer { activation {} } "
-      "layer { convolution { outputs: 64 } } layer { activation {} } layer { dense {} } }";
+      "} layer { convolution { outputs: 32 } } layer { activation {} } layer { max_pool {} } layer "
+      "{ convolution { outputs: 64 } } layer { activation {} } layer { convolution { outputs: 64 } "
+      "} layer { activation {} } layer { dense {} } }";
   const Modules all[] = {{"MLP, local losses", kMlp, "6", "local_loss {}"},
                          {"MLP, synthetic gradients", kMlp, "6", "synthetic { conditioned: true }"},
                          {"MLP, synthetic gradients and inputs",

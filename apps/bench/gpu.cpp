@@ -181,9 +181,7 @@ namespace {
 
 template <class Measure>
 Result<Rows> of_each_bench(const std::string& name, Measure measure) {
-  if (auto able = gpu_for_benches(name); !able) {
-    return able.error();
-  }
+  TROUPE_TRY(gpu_for_benches(name));
   Rows rows;
   for (const GpuBench& bench : gpu_benches()) {
     if (bench.convolutions && cudnn_version().empty()) {

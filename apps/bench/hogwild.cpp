@@ -1,5 +1,4 @@
-#include "apps/bench/hogwild.hpp"
-
+#include "apps/bench/benches.hpp"
 #include "experiment/data.pb.h"
 #include "kernels/sparse.hpp"
 #include "runtime/data/dataset.hpp"

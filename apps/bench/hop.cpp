@@ -1,6 +1,5 @@
 // Two machines that hand a tensor to and fro.
-#include "apps/bench/hop.hpp"
-
+#include "apps/bench/benches.hpp"
 #include "apps/bench/watch.hpp"
 #include "messages/evaluation.hpp"
 #include "messages/pipeline.hpp"

@@ -3,8 +3,6 @@
 #include "kernels/stream.hpp"
 #include "kernels/update.hpp"
 
-#include <algorithm>
-#include <cstdint>
 #include <vector>
 
 namespace troupe {

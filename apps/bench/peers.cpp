@@ -1,8 +1,8 @@
-#include "apps/bench/peers.hpp"
-
+#include "apps/bench/benches.hpp"
 #include "apps/bench/gpu.hpp"
 #include "apps/bench/replicas.hpp"
 #include "apps/bench/training.hpp"
+#include "kernels/wording.hpp"
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -134,11 +134,7 @@ Result<void> check_parameters(Peer& peer,
     return no_answer(name);
   }
   TROUPE_CHECK(*theirs == static_cast<double>(ours),
-               name,
-               " has ",
-               ours,
-               " parameters, PyTorch's ",
-               *theirs);
+               fill_in("{} has {} parameters, PyTorch's {}", name, ours, *theirs));
   return {};
 }
 
@@ -162,10 +158,7 @@ Result<Row> compare(Peer& peer,
                     const TrainingBench& bench,
                     double seconds) {
   BareLoop loop(bench.workload);
-  if (auto same = check_parameters(peer, bench.name + " parameters", bench.name, loop.parameters());
-      !same) {
-    return same.error();
-  }
+  TROUPE_TRY(check_parameters(peer, bench.name + " parameters", bench.name, loop.parameters()));
   loop.steps(2);
   const double once = thread_seconds_of([&] { loop.steps(1); });
   const auto steps = std::max<std::int64_t>(1, std::llround(seconds / 10 / once));
@@ -175,9 +168,7 @@ Result<Row> compare(Peer& peer,
   }
   const auto seconds_each = take_turns(
       peer, request, bench.name, [&] { return thread_seconds_of([&] { loop.steps(steps); }); });
-  if (!seconds_each) {
-    return seconds_each.error();
-  }
+  TROUPE_TRY(seconds_each);
   const auto samples = static_cast<double>(steps * loop.batch());
   return compared_turns(bench.what, version, samples, *seconds_each, "");
 }
@@ -209,9 +200,7 @@ Result<Row> compare(Peer& peer,
   const auto seconds_each = take_turns(peer, request, bench.way, [&] {
     return seconds_of_two_replicas(bench.model, kReplicasServer, steps);
   });
-  if (!seconds_each) {
-    return seconds_each.error();
-  }
+  TROUPE_TRY(seconds_each);
   const auto samples = static_cast<double>(2 * steps * kReplicasBatch);
   return compared_turns(bench.what, version, samples, *seconds_each, bench.budget);
 }
@@ -224,10 +213,7 @@ Result<Row> compare(Peer& peer,
                     double seconds) {
   BareLoop loop(bench.workload, kGpu, Precision::bf16);
   const std::string theirs_is = "gpu " + way + ' ' + bench.name + ' ';
-  if (auto same = check_parameters(peer, theirs_is + "parameters", bench.name, loop.parameters());
-      !same) {
-    return same.error();
-  }
+  TROUPE_TRY(check_parameters(peer, theirs_is + "parameters", bench.name, loop.parameters()));
   const auto seconds_of_steps = [&](std::int64_t steps) {
     return seconds_of([&] {
       loop.steps(steps);
@@ -242,9 +228,7 @@ Result<Row> compare(Peer& peer,
   }
   const auto seconds_each = take_turns(
       peer, theirs_is + std::to_string(steps), bench.name, [&] { return seconds_of_steps(steps); });
-  if (!seconds_each) {
-    return seconds_each.error();
-  }
+  TROUPE_TRY(seconds_each);
   return compared_turns(bench.what,
                         version + ' ' + way,
                         static_cast<double>(steps) * bench.units(),
@@ -274,36 +258,26 @@ Result<std::string> meet(Peer& peer, const std::string& python) {
 Result<Rows> against_peers(const std::string& python, double seconds) {
   Peer peer(python);
   const auto version = meet(peer, python);
-  if (!version) {
-    return version.error();
-  }
+  TROUPE_TRY(version);
   Rows rows;
   for (const TrainingBench& bench : training_benches()) {
     auto row = compare(peer, *version, bench, seconds);
-    if (!row) {
-      return row.error();
-    }
+    TROUPE_TRY(row);
     rows.push_back(*row);
   }
   for (const ReplicaBench& bench : kReplicaBenches) {
     auto row = compare(peer, *version, bench, seconds);
-    if (!row) {
-      return row.error();
-    }
+    TROUPE_TRY(row);
     rows.push_back(*row);
   }
   return rows;
 }
 
 Result<Rows> against_peers_on_gpu(const std::string& python, double seconds) {
-  if (auto able = gpu_for_benches("gpu-peers"); !able) {
-    return able.error();
-  }
+  TROUPE_TRY(gpu_for_benches("gpu-peers"));
   Peer peer(python, true);
   const auto version = meet(peer, python);
-  if (!version) {
-    return version.error();
-  }
+  TROUPE_TRY(version);
   Rows rows;
   for (const GpuBench& bench : gpu_benches()) {
     if (bench.convolutions && cudnn_version().empty()) {
@@ -311,9 +285,7 @@ Result<Rows> against_peers_on_gpu(const std::string& python, double seconds) {
     }
     for (const char* way : {"eager", "compiled"}) {
       auto row = compare(peer, *version, bench, way, seconds);
-      if (!row) {
-        return row.error();
-      }
+      TROUPE_TRY(row);
       rows.push_back(*row);
     }
   }

@@ -1,7 +1,7 @@
-#include "apps/bench/processes.hpp"
-
-#include "apps/bench/watch.hpp"
 #include "apps/run/processes.hpp"
+
+#include "apps/bench/benches.hpp"
+#include "apps/bench/watch.hpp"
 #include "apps/run/run.hpp"
 
 #include <unistd.h>
@@ -69,9 +69,7 @@ Result<double> seconds_of_an_update(const Task& task, int processes, std::int64_
   players.processes = processes;
   const auto result = processes == 1 ? run_experiment(b, options)
                                      : run_in_processes(b, std::move(players), options, nullptr);
-  if (!result) {
-    return result.error();
-  }
+  TROUPE_TRY(result);
   if (result->exit_code != 0) {
     return Error{static_cast<ErrorKind>(result->exit_code), result->cause};
   }
@@ -80,9 +78,7 @@ Result<double> seconds_of_an_update(const Task& task, int processes, std::int64_
 
 Result<Row> against_threads(const Task& task, double seconds) {
   const auto once = seconds_of_an_update(task, 1, 20);
-  if (!once) {
-    return once.error();
-  }
+  TROUPE_TRY(once);
   const auto updates = std::max<std::int64_t>(20, std::llround(seconds / 4 / *once));
   std::vector<double> ratios;
   std::vector<double> per_update;
@@ -120,9 +116,7 @@ Result<Rows> two_processes(double seconds) {
   Rows rows;
   for (const Task& task : tasks) {
     auto row = against_threads(task, seconds);
-    if (!row) {
-      return row.error();
-    }
+    TROUPE_TRY(row);
     rows.push_back(*std::move(row));
   }
   return rows;

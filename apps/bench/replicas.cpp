@@ -44,8 +44,7 @@ Blueprint blueprint_of(const std::string& model,
   const bool served = exchange.find("hogwild") == std::string::npos;
   return bench_blueprint(
       "model { " + model + " } data { batch_size: " + std::to_string(kReplicasBatch) +
-      " glyphs { limit: 2048 test_limit: 10 } } "
-      "optimizer { rule: " +
+      " glyphs { limit: 2048 test_limit: 10 } } optimizer { rule: " +
       (served ? "momentum" : "sgd") +
       " learning_rate: 0.001 } pipeline { stages: 1 schedule { one_f_one_b {} } weights "
       "{ latest {} } } replicas { count: 2 " +

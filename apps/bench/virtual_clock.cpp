@@ -1,5 +1,4 @@
-#include "apps/bench/virtual_clock.hpp"
-
+#include "apps/bench/benches.hpp"
 #include "apps/bench/watch.hpp"
 #include "apps/topologies/cast.hpp"
 #include "experiment.pb.h"
@@ -57,13 +56,11 @@ Row virtual_clock(double seconds) {
   for (int round = 0; round < 4; ++round) {
     Blueprint b = bench_blueprint(
         "model { quadratic { layers: 64 } } data { batch_size: 1 none {} } optimizer { rule: sgd "
-        "learning_rate: 0.001 } "
-        "pipeline { stages: 64 schedule { async_one_f_one_b {} } weights { latest {} } } stop { "
-        "updates: " +
+        "learning_rate: 0.001 } pipeline { stages: 64 schedule { async_one_f_one_b {} } weights { "
+        "latest {} } } stop { updates: " +
         std::to_string(updates) +
-        " } record { evaluate: false gap_every: 0 } "
-        "clock { forward { seconds: 1 gamma {} } input_gradient { seconds: 1 gamma {} } "
-        "weight_gradient { seconds: 1 } }");
+        " } record { evaluate: false gap_every: 0 } clock { forward { seconds: 1 gamma {} } "
+        "input_gradient { seconds: 1 gamma {} } weight_gradient { seconds: 1 } }");
     Cast cast = build_cast(b);
     for (Cast::Member& member : cast.members) {
       member.machine = std::make_unique<Hollow>(std::move(member.machine));

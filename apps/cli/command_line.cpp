@@ -4,6 +4,7 @@
 #include "apps/cli/options.hpp"
 #include "apps/cli/registered.hpp"
 #include "apps/cli/version.hpp"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 
 #include <algorithm>
@@ -73,10 +74,8 @@ Error unknown_verb(const std::string& name) {
     names.emplace_back(verb.name);
     legal += (legal.empty() ? "" : ", ") + names.back();
   }
-  return {
-      ErrorKind::usage,
-      concat(
-          "there is no verb \"", name, "\"", did_you_mean(name, names), " (verbs: ", legal, ")")};
+  return usage_error(
+      "there is no verb \"{}\"{} (verbs: {})", name, did_you_mean(name, names), legal);
 }
 
 /// What `verb`, or the program where it has no name, cannot do with `word`.
@@ -99,20 +98,16 @@ Error unexpected(const Syntax& verb, const std::string& word) {
   for (const std::string& name : names) {
     legal += (legal.empty() ? "" : ", ") + name;
   }
-  return {ErrorKind::usage,
-          concat(where,
-                 "there is no option \"",
-                 word.substr(0, word.find('=')),
-                 "\"",
-                 did_you_mean(word.substr(0, word.find('=')), names),
-                 " (options: ",
-                 legal,
-                 verb.name.empty() ? "; those of a verb stand behind it)" : ")")};
+  return usage_error("{}there is no option \"{}\"{} (options: {}{}",
+                     where,
+                     word.substr(0, word.find('=')),
+                     did_you_mean(word.substr(0, word.find('=')), names),
+                     legal,
+                     verb.name.empty() ? "; those of a verb stand behind it)" : ")");
 }
 
 bool is_verb(const std::string& word) {
-  return std::any_of(
-      kVerbs.begin(), kVerbs.end(), [&](const Verb& verb) { return verb.name == word; });
+  return std::ranges::any_of(kVerbs, [&](const Verb& verb) { return verb.name == word; });
 }
 
 /// The verbs as they are parsed, and what each does.
@@ -161,16 +156,14 @@ int dispatch(int argc, const char* const* argv, Console& console) {
   }
   const auto declared = declare_verbs();
   const std::vector<Syntax>& verbs = declared->syntax;
-  const ProgramText program{.name = "troupe",
-                            .summary =
-                                "Troupe: asynchronous training of neural networks by a company of "
-                                "actors.",
-                            .version = std::string("troupe ") + version(),
-                            .footer = kExitCodes};
+  const ProgramText program{
+      .name = "troupe",
+      .summary = "Troupe: asynchronous training of neural networks by a company of actors.",
+      .version = std::string("troupe ") + version(),
+      .footer = kExitCodes};
   const bool asks = argc > 1 && std::string_view(argv[1]) == "help";
   if (asks && argc == 3 && is_verb(argv[2])) {
-    const auto verb = std::find_if(
-        verbs.begin(), verbs.end(), [&](const Syntax& v) { return v.name == argv[2]; });
+    const auto verb = std::ranges::find(verbs, argv[2], &Syntax::name);
     console.out << verb_help(program, *verb, true);
     return 0;
   }
@@ -193,7 +186,8 @@ int dispatch(int argc, const char* const* argv, Console& console) {
     return show_keys(console, declared->word);
   }
   if (request->verb) {
-    return declared->actions[*request->verb](console);
+    const auto code = declared->actions[*request->verb](console);
+    return code ? *code : fail(console, code.error());
   }
   console.err << request->help;
   return fail(console,

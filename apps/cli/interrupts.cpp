@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <ctime>
 #include <stdexcept>
 #include <system_error>

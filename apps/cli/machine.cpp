@@ -2,6 +2,7 @@
 
 #include "apps/cli/version.hpp"
 #include "kernels/device.hpp"
+#include "kernels/wording.hpp"
 
 #include <unistd.h>
 
@@ -64,13 +65,11 @@ std::string gpu_models() {
   std::string text;
   for (const DeviceInfo& info : devices()) {
     if (info.device.kind == DeviceKind::cuda) {
-      text += concat(text.empty() ? "" : "; ",
-                     to_string(info.device),
-                     " ",
-                     info.name,
-                     ", ",
-                     std::round(static_cast<double>(info.memory_bytes) / 1073741824),
-                     " GiB");
+      text += fill_in("{}{} {}, {} GiB",
+                      text.empty() ? "" : "; ",
+                      to_string(info.device),
+                      info.name,
+                      std::round(static_cast<double>(info.memory_bytes) / 1073741824));
     }
   }
   return text;

@@ -2,6 +2,7 @@
 #include "apps/cli/options.hpp"
 
 #include "apps/cli/text.hpp"
+#include "kernels/wording.hpp"
 
 #include <CLI/CLI.hpp>
 
@@ -36,11 +37,10 @@ std::string outside(const OptionRange& range, bool whole) {
     return whole ? std::to_string(static_cast<std::int64_t>(bound)) : concat(bound);
   };
   const bool bounded = range.most < std::numeric_limits<double>::max();
-  return concat("no ",
-                whole ? "whole number" : "number",
-                " from ",
-                written(range.least),
-                bounded ? " to " + written(range.most) : " up");
+  return fill_in("no {} from {}{}",
+                 whole ? "whole number" : "number",
+                 written(range.least),
+                 bounded ? " to " + written(range.most) : " up");
 }
 
 /// What is wrong with `text`; "" where it is a number in the range. "nan" is in none.
@@ -160,14 +160,12 @@ std::string verb_help(const ProgramText& program, const Syntax& verb, bool whole
   if (whole || std::count(all.begin(), all.end(), '\n') <= static_cast<std::ptrdiff_t>(kLines)) {
     return all;
   }
-  return concat(begin,
-                option_lines(options, false),
-                verb.footer,
-                "All of each option: ",
-                program.name,
-                " help ",
-                verb.name,
-                '\n');
+  return fill_in("{}{}{}All of each option: {} help {}\n",
+                 begin,
+                 option_lines(options, false),
+                 verb.footer,
+                 program.name,
+                 verb.name);
 }
 
 Result<Request> parse_words(int argc,

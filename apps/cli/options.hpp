@@ -4,7 +4,6 @@
 #include "kernels/result.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <string>

@@ -1,15 +1,6 @@
 #include "apps/cli/registered.hpp"
 
 #include "apps/cli/text.hpp"
-#include "runtime/data/registry.hpp"
-#include "runtime/model/registry.hpp"
-#include "runtime/schemes/codecs/codec.hpp"
-#include "runtime/schemes/decoupled/decoupled.hpp"
-#include "runtime/schemes/exchanges/exchange.hpp"
-#include "runtime/schemes/optimizers/optimizer_scheme.hpp"
-#include "runtime/schemes/policies/policy.hpp"
-#include "runtime/schemes/schedules/schedule_scheme.hpp"
-#include "runtime/system/extension.hpp"
 
 #include <cmath>
 

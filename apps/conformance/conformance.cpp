@@ -29,11 +29,10 @@ Error unknown(const std::string& name) {
   add("codecs: ", codecs());
   add("layers: ", layer_schemes());
   const std::string near = nearest(name, names);
-  return {ErrorKind::usage,
-          fill_in("conformance: there is no scheme \"{}\"{} ({})",
-                  name,
-                  near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                  all)};
+  return usage_error("conformance: there is no scheme \"{}\"{} ({})",
+                     name,
+                     near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                     all);
 }
 
 }  // namespace

@@ -26,9 +26,7 @@ class ExchangeKit {
       return not_for_it();
     }
     auto made = replicas_blueprint(shared({}));
-    if (!made) {
-      return made.error();
-    }
+    TROUPE_TRY(made);
     each_update_ = made->batches_per_update;
     batch_ = made->experiment.data().batch_size();
     shares_buffer_ = shared_by(made->experiment) == Shared::buffer;

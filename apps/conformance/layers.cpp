@@ -167,14 +167,10 @@ Result<std::vector<Finding>> check_layer_conformance(const LayerScheme& scheme,
                                                      const ConformanceOptions& options) {
   proto::Experiment given;
   for (const std::string& value : options.values) {
-    if (auto set = set_value(given, "optimizer.custom.values." + value); !set) {
-      return set.error();
-    }
+    TROUPE_TRY(set_value(given, "optimizer.custom.values." + value));
   }
   const proto::CustomScheme& values = given.optimizer().custom();
-  if (auto legal = check_options(scheme.info, values, "layer"); !legal) {
-    return legal.error();
-  }
+  TROUPE_TRY(check_options(scheme.info, values, "layer"));
   Error why;
   for (const Shape& input : {Shape{12}, Shape{6, 8}, Shape{6, 6, 3}}) {
     auto made = scheme.make("layer", {{"x", input}}, OptionValues(scheme.info.options, values));

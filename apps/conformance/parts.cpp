@@ -37,9 +37,7 @@ class CodecKit {
 
   Result<std::vector<Finding>> run() {
     const auto made = replicas_blueprint(set_);
-    if (!made) {
-      return made.error();
-    }
+    TROUPE_TRY(made);
     chosen_ = made->experiment.replicas().codec();
     return std::vector<Finding>{caught("messages", [&] { return messages(); }),
                                 caught("strangers", [&] { return strangers(); }),
@@ -142,9 +140,7 @@ class OptimizerKit {
 
   Result<std::vector<Finding>> run() {
     const auto made = replicas_blueprint(set_);
-    if (!made) {
-      return made.error();
-    }
+    TROUPE_TRY(made);
     values_ = OptionValues(scheme_.info.options, made->experiment.optimizer().custom());
     std::vector<Finding> all;
     for (const auto& [name, check] : {std::pair{"padding", &OptimizerKit::padding},

@@ -1,11 +1,11 @@
 // Whether a weight policy keeps what the runtime promises of every weight policy.
 #include "apps/conformance/kits.hpp"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 
 #include <algorithm>
 #include <deque>
-#include <set>
 #include <utility>
 
 namespace troupe::conformance {
@@ -73,21 +73,18 @@ class Follower {
     const bool announced = view.reach.kind == ReachKind::none || view.step == 0 ||
                            std::find(due.begin(), due.end(), view.reach) != due.end();
     if (view.step < 0 || view.step > a.natural || view.step <= a.natural - plan_.keep) {
-      wrong = concat(to_string(a),
-                     " reads step ",
-                     view.step,
-                     ", and its shard has the last ",
-                     plan_.keep,
-                     " up to ",
-                     a.natural);
+      wrong = fill_in("{} reads step {}, and its shard has the last {} up to {}",
+                      to_string(a),
+                      view.step,
+                      plan_.keep,
+                      a.natural);
     } else if (!announced) {
-      wrong = concat(to_string(a),
-                     " reads step ",
-                     view.step,
-                     " moved by ",
-                     view.reach.horizon,
-                     ", which the mini-batches at the start do not: a policy has to read each "
-                     "mini-batch as the one before, one step later");
+      wrong = fill_in(
+          "{} reads step {} moved by {}, which the mini-batches at the start do not: a policy has "
+          "to read each mini-batch as the one before, one step later",
+          to_string(a),
+          view.step,
+          view.reach.horizon);
     }
   }
 
@@ -220,10 +217,9 @@ class PolicyKit {
 
   Finding staleness() const {
     const std::string what =
-        concat("the oldest step that a forward reads is ",
-               behind_,
-               " before its own update",
-               ahead_ > 0 ? concat("; predictions go as far as ", ahead_, " ahead") : "");
+        fill_in("the oldest step that a forward reads is {} before its own update{}",
+                behind_,
+                ahead_ > 0 ? concat("; predictions go as far as ", ahead_, " ahead") : "");
     if (!options_.bound) {
       return {"staleness", true, what};
     }

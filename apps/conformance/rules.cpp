@@ -15,9 +15,7 @@ class RuleKit {
 
   Result<std::vector<Finding>> run() {
     // What is wrong with the options comes out before anything runs.
-    if (auto made = replicas_blueprint(ruled({})); !made) {
-      return made.error();
-    }
+    TROUPE_TRY(replicas_blueprint(ruled({})));
     return std::vector<Finding>{one_is_plain(ruled({})),
                                 accounts(),
                                 bound(),

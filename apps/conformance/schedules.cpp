@@ -25,9 +25,7 @@ class ScheduleKit {
         choice_(choose(schedule_assignment(scheme), options.values)) {}
 
   Result<std::vector<Finding>> run() {
-    if (auto sound = make_all(); !sound) {
-      return sound.error();
-    }
+    TROUPE_TRY(make_all());
     if (made_.empty()) {
       return std::vector<Finding>{
           {"order", false, "it goes with no number of stages and micro-batches: " + refusal_}};
@@ -56,9 +54,7 @@ class ScheduleKit {
     for (const int stages : kStages) {
       for (const int micro_batches : kMicroBatches) {
         auto options = options_of(pipe(stages, micro_batches));
-        if (!options) {
-          return options.error();
-        }
+        TROUPE_TRY(options);
         if (scheme_.fits) {
           if (const auto fits = scheme_.fits(*options); !fits) {
             ++refused_;
@@ -84,13 +80,9 @@ class ScheduleKit {
   static Result<ScheduleOptions> options_of(const Assignments& assignments) {
     proto::Experiment e;
     for (const std::string& assignment : assignments) {
-      if (auto set = set_value(e, assignment); !set) {
-        return set.error();
-      }
+      TROUPE_TRY(set_value(e, assignment));
     }
-    if (auto resolved = resolve(e); !resolved) {
-      return resolved.error();
-    }
+    TROUPE_TRY(resolve(e));
     return schedule_options(e);
   }
 

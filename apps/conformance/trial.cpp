@@ -41,13 +41,9 @@ Result<Blueprint> blueprint_of(std::string_view task, const Assignments& assignm
   auto e = parse_experiment(task, "conformance");
   TROUPE_CHECK(e, "[conformance] ", e.error().message);
   for (const std::string& assignment : assignments) {
-    if (auto set = set_value(*e, assignment); !set) {
-      return set.error();
-    }
+    TROUPE_TRY(set_value(*e, assignment));
   }
-  if (auto resolved = resolve(*e); !resolved) {
-    return resolved.error();
-  }
+  TROUPE_TRY(resolve(*e));
   return make_blueprint(*e);
 }
 

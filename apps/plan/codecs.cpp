@@ -61,11 +61,10 @@ std::string codecs_text(const Blueprint& b) {
   };
   const CodecScheme& down = codec_scheme(codecs.down());
   direction("up", codec_scheme(codecs.up()), kept_text(b).c_str());
-  const char* const had =
-      groups_of(b.experiment) > 0
-          ? "; the global servers keep what the groups' servers have of their weights, and so do "
-            "these, one copy more each"
-          : "; the servers keep what replicas have, one copy more";
+  const char* const had = groups_of(b.experiment) > 0
+                              ? "; the global servers keep what the groups' servers have of their "
+                                "weights, and so do these, one copy more each"
+                              : "; the servers keep what replicas have, one copy more";
   direction("down", down, down.whole ? "" : had);
   return text;
 }

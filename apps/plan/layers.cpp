@@ -181,9 +181,8 @@ std::string one_row_doubt(const Blueprint& b) {
   for (std::size_t i = 0; one && i < b.network.layers.size(); ++i) {
     const Shape& shape = b.network.after[i].front().shape;
     const auto buffers = b.network.layers[i]->buffers();  // a module's may be of another kind
-    const bool norm = std::any_of(buffers.begin(), buffers.end(), [](const ParameterSpec& buffer) {
-      return buffer.name.ends_with("running_mean");
-    });
+    const bool norm = std::ranges::any_of(
+        buffers, [](const ParameterSpec& buffer) { return buffer.name.ends_with("running_mean"); });
     if (norm && shape.elements() == shape.back()) {
       return concat("the batch norm ",
                     b.network.layers[i]->name(),

@@ -19,7 +19,7 @@ namespace {
 /// The handles of weights that are alive at a chunk: each is one copy.
 class Handles {
  public:
-  /// `copies`: of the chunk; the steps of a round but its last are the same handles.
+  /// `copies`: its alternates; the steps of a round but its last are the same handles.
   Handles(const ViewPlan& plan, const ViewPolicy& policy, std::int32_t copies)
       : plan_(plan), policy_(policy), copies_(copies) {}
 

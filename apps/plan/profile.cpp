@@ -2,6 +2,7 @@
 
 #include "actors/pipeline/optimizer.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/optimizers/chunk_optimizer.hpp"
@@ -261,29 +262,24 @@ void check_rates(const Blueprint& b, const NetworkProfile& profile) {
   for (std::size_t i = 0; i < profile.layers.size(); ++i) {
     const double seconds = profile.layers[i].seconds();
     TROUPE_CHECK(profile.flops[i] < kFlopsChecked || profile.flops[i] < rate_max * seconds,
-                 "[measure_layers] layer ",
-                 b.network.layers[i]->name(),
-                 " cannot have done ",
-                 profile.flops[i],
-                 " FLOPs in ",
-                 seconds,
-                 " s");
+                 fill_in("[measure_layers] layer {} cannot have done {} FLOPs in {} s",
+                         b.network.layers[i]->name(),
+                         profile.flops[i],
+                         seconds));
   }
 }
 
 }  // namespace
 
 Result<NetworkProfile> measure_layers(const Blueprint& b) {
-  const auto other = std::find_if(b.devices.begin(), b.devices.end(), [&](const Device& device) {
-    return device.kind != b.devices.front().kind;
-  });
+  const auto other = std::ranges::find_if(
+      b.devices, [&](const Device& device) { return device.kind != b.devices.front().kind; });
   if (other != b.devices.end()) {
     return Error{ErrorKind::usage,
-                 concat("layers can be timed where all stages are on one kind of device, not on ",
-                        to_string(b.devices.front()),
-                        " and ",
-                        to_string(*other),
-                        "; use pipeline.partition=flops or pipeline.cut")};
+                 fill_in("layers can be timed where all stages are on one kind of device, not on "
+                         "{} and {}; use pipeline.partition=flops or pipeline.cut",
+                         to_string(b.devices.front()),
+                         to_string(*other))};
   }
   LayerByLayer network(b);
   for (int i = 0; i < kWarmUps; ++i) {

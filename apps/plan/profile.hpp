@@ -8,7 +8,6 @@
 #include "apps/topologies/blueprint.hpp"
 #include "runtime/schemes/partition/partition.hpp"
 
-#include <cstdint>
 #include <vector>
 
 namespace troupe {

@@ -53,9 +53,7 @@ Result<Blueprint> arranged(Blueprint b, const std::vector<MixedPlan::Chunk>& chu
       pipeline.add_cut(chunk.first);
     }
   }
-  if (auto made = schedule_blueprint(b); !made) {
-    return made.error();
-  }
+  TROUPE_TRY(schedule_blueprint(b));
   return b;
 }
 
@@ -82,9 +80,7 @@ PartitionProblem partition_problem(const Blueprint& b, const NetworkProfile& pro
 
 Result<std::vector<std::int64_t>> profiled_cut(const Blueprint& b, const NetworkProfile& profile) {
   auto plan = partition_contiguous(partition_problem(b, profile));
-  if (!plan) {
-    return plan.error();
-  }
+  TROUPE_TRY(plan);
   std::vector<std::int64_t> cut;
   for (std::size_t c = 1; c < plan->stages.size(); ++c) {
     cut.push_back(plan->stages[c].first);
@@ -104,9 +100,7 @@ Result<std::vector<std::int64_t>> measured_cut(const Blueprint& b) {
 
 Result<Blueprint> mixed_blueprint(const Blueprint& b, const NetworkProfile& profile) {
   auto plain = arranged(b, {});
-  if (!plain) {
-    return plain.error();
-  }
+  TROUPE_TRY(plain);
   PartitionProblem problem = partition_problem(*plain, profile);
   std::vector<std::vector<MixedPlan::Chunk>> candidates;
   const auto contiguous = partition_contiguous(problem);
@@ -119,9 +113,7 @@ Result<Blueprint> mixed_blueprint(const Blueprint& b, const NetworkProfile& prof
   problem.memory_max = 0;  // depends on the number of chunks: looked at below
   for (int blocks = 2; blocks <= kBlocksMax; ++blocks) {
     const auto mixed = partition_mixed(problem, blocks);
-    if (!mixed) {
-      return mixed.error();
-    }
+    TROUPE_TRY(mixed);
     candidates.push_back(mixed->chunks);
   }
   std::optional<Blueprint> best;

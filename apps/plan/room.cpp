@@ -103,9 +103,8 @@ std::vector<MemoryPart> memory_parts(const Blueprint& b) {
 }
 
 std::string memory_text(std::vector<MemoryPart> parts) {
-  std::stable_sort(parts.begin(), parts.end(), [](const MemoryPart& a, const MemoryPart& b) {
-    return a.bytes > b.bytes;
-  });
+  std::ranges::stable_sort(
+      parts, [](const MemoryPart& a, const MemoryPart& b) { return a.bytes > b.bytes; });
   double all = 0;
   std::string text;
   for (const MemoryPart& part : parts) {

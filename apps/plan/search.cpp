@@ -33,9 +33,7 @@ class Search {
     const std::int64_t own = b_.experiment.replicas().count();
     for (std::int64_t replicas = own; replicas <= options_.workers; replicas *= 2) {
       for (std::int64_t parts = 1; parts <= kMicroBatchesMax; parts *= 2) {
-        if (auto tried = try_pipes(replicas, parts); !tried) {
-          return tried.error();
-        }
+        TROUPE_TRY(try_pipes(replicas, parts));
       }
       if (own > 1) {
         break;  // what another number of them would learn is not the same
@@ -77,16 +75,14 @@ class Search {
                      {concat("pipeline.stages=", stages),
                       schedule_assignment(scheme),
                       concat("pipeline.activations=", activations)});
-          if (auto tried = try_cuts(all, stages); !tried) {
-            return tried;
-          }
+          TROUPE_TRY(try_cuts(all, stages));
         }
       }
     }
     return {};
   }
 
-  /// With a chunk for each stage (or as many as the schedule wants), and with fewer in several copies.
+  /// With a chunk for each stage (or as many as the schedule wants), and with fewer that have alternates.
   Result<void> try_cuts(const Sets& sets, std::int64_t stages) {
     const auto plain = made_of(sets);
     if (!plain) {
@@ -155,9 +151,7 @@ class Search {
       return &found->second;
     }
     auto profile = measure_layers(b);
-    if (!profile) {
-      return profile.error();
-    }
+    TROUPE_TRY(profile);
     return &profiles_.emplace(key, *std::move(profile)).first->second;
   }
 

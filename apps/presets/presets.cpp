@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <optional>
 #include <system_error>
 
 namespace troupe {
@@ -26,8 +25,7 @@ Result<std::string> read_experiment_file(const std::filesystem::path& path) {
     if (std::filesystem::exists(path / "experiment.textproto", code)) {
       return read_experiment_file(path / "experiment.textproto");
     }
-    return Error{ErrorKind::usage,
-                 concat(path.string(), " is a folder without an experiment.textproto")};
+    return usage_error("{} is a folder without an experiment.textproto", path.string());
   }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -40,8 +38,7 @@ Result<std::string> read_experiment_file(const std::filesystem::path& path) {
                        std::system_category().message(errno));
   }
   if (text.size() > kFileBytesMax) {
-    return Error{ErrorKind::usage,
-                 concat("the experiment ", path.string(), " is larger than 1 MiB")};
+    return usage_error("the experiment {} is larger than 1 MiB", path.string());
   }
   return text;
 }
@@ -54,11 +51,10 @@ Error unknown_experiment(const std::string& name) {
     legal += (legal.empty() ? "" : ", ") + names.back();
   }
   const std::string near = nearest(name, names);
-  return {ErrorKind::usage,
-          fill_in("there is no preset and no file \"{}\"{} (presets: {})",
-                  name,
-                  near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                  legal)};
+  return usage_error("there is no preset and no file \"{}\"{} (presets: {})",
+                     name,
+                     near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                     legal);
 }
 
 /// Each path that `message` names, as `changed` makes of it.
@@ -101,9 +97,8 @@ std::string beside(const std::filesystem::path& file, const std::string& path) {
 /// What of own-data and own-images is there for what is set in its place.
 void make_room(proto::Experiment& own, const std::vector<std::string>& assignments) {
   const auto is_set = [&](std::string_view key) {
-    return std::any_of(assignments.begin(), assignments.end(), [&](const std::string& assignment) {
-      return assignment.starts_with(key);
-    });
+    return std::ranges::any_of(
+        assignments, [&](const std::string& assignment) { return assignment.starts_with(key); });
   };
   const bool counted = is_set("stop.epochs=") || is_set("stop.updates=");
   if (counted || is_set("stop.seconds=") || is_set("stop.target_accuracy=") ||
@@ -148,8 +143,7 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
     return load_experiment(default_preset(assignments), assignments);
   }
   const auto& all = presets();
-  const auto preset =
-      std::find_if(all.begin(), all.end(), [&](const Preset& p) { return p.name == experiment; });
+  const auto preset = std::ranges::find(all, experiment, &Preset::name);
   std::string text;
   if (preset != all.end()) {
     text = preset->text;
@@ -162,15 +156,11 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
       return unknown_experiment(experiment);
     }
     auto read = read_experiment_file(path);
-    if (!read) {
-      return read.error();
-    }
+    TROUPE_TRY(read);
     text = std::move(*read);
   }
   auto parsed = parse_experiment(text, experiment);
-  if (!parsed) {
-    return parsed.error();
-  }
+  TROUPE_TRY(parsed);
   if (preset == all.end()) {
     // What a run has written has its paths as seen from where it was started.
     const std::filesystem::path named(experiment);
@@ -186,9 +176,7 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
     make_room(*parsed, assignments);
   }
   for (const std::string& assignment : assignments) {
-    if (auto set = set_value(*parsed, assignment); !set) {
-      return set.error();
-    }
+    TROUPE_TRY(set_value(*parsed, assignment));
   }
   change_paths(*parsed, from_home);
   if (is_own(parsed->data()) && !parsed->has_optimizer() &&
@@ -196,12 +184,8 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
     parsed->mutable_optimizer()->set_rule(proto::OptimizerRule::adamw);
     parsed->mutable_optimizer()->set_learning_rate(0.001);
   }
-  if (auto resolved = resolve(*parsed); !resolved) {
-    return resolved.error();
-  }
-  if (auto phases = phases_of(*parsed); !phases) {
-    return phases.error();
-  }
+  TROUPE_TRY(resolve(*parsed));
+  TROUPE_TRY(phases_of(*parsed));
   return parsed;
 }
 

@@ -1,6 +1,5 @@
 #include "apps/python/arrays.hpp"
 
-#include <atomic>
 #include <bit>
 #include <cstring>
 #include <mutex>

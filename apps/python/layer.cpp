@@ -8,7 +8,6 @@
 #include <nanobind/stl/string.h>
 
 #include <cstring>
-#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -62,7 +61,7 @@ class PythonLayer final : public Layer {
 
   void forward(const Pass& pass,
                Parameters w,
-               std::span<Tensor> buffers,
+               LayerBuffers buffers,
                Bundle& bundle,
                Saved& saved) const override {
     const std::string where = name() + ".forward";
@@ -106,7 +105,7 @@ class PythonLayer final : public Layer {
     });
   }
 
-  void weight_gradient(Stream&, const Saved& saved, std::span<const Gradient> g) const override {
+  void weight_gradient(Stream&, const Saved& saved, Gradients g) const override {
     const std::string where = name() + ".gradients";
     with_python(where, [&] {
       const nb::object made = object_->get().attr("gradients")(token_of(saved.front()).object);

@@ -5,8 +5,6 @@
 #include "apps/python/hold.hpp"
 #include "runtime/schemes/registry.hpp"
 
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace troupe::python {

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <new>
-#include <optional>
 #include <utility>
 
 namespace troupe {

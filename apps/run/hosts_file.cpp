@@ -1,5 +1,6 @@
 #include "apps/run/hosts_file.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/data/input_file.hpp"
 
 #include <algorithm>
@@ -30,14 +31,12 @@ Result<HostPlace> place_of(const std::string& where, const std::string& program)
     return HostPlace{.address = {.host = where}, .program = program.empty() ? "troupe" : program};
   }
   if (!program.empty()) {
-    return Error{ErrorKind::usage,
-                 concat("\"", where, ' ', program, "\" is no host and a program on it")};
+    return usage_error("\"{} {}\" is no host and a program on it", where, program);
   }
   const auto address = parse_address(where);
   if (!address || address->port == 0) {
-    return Error{
-        ErrorKind::usage,
-        concat("\"", where, "\" is neither HOST:PORT of a node that listens nor a HOST for ssh")};
+    return usage_error("\"{}\" is neither HOST:PORT of a node that listens nor a HOST for ssh",
+                       where);
   }
   return HostPlace{.address = *address};
 }
@@ -60,23 +59,19 @@ Result<std::vector<HostPlace>> read_hosts_file(const std::string& path) {
     if (where.empty()) {
       continue;
     }
-    auto place = more.empty()
-                     ? place_of(where, program)
-                     : Error{ErrorKind::usage, concat("\"", more, "\" is one word too many")};
+    auto place =
+        more.empty() ? place_of(where, program) : usage_error("\"{}\" is one word too many", more);
     if (!place || places.size() == kHostsMax) {
-      return Error{ErrorKind::usage,
-                   concat(path,
-                          ':',
-                          number,
-                          ": ",
-                          place ? concat("a run has at most ", kHostsMax, " hosts")
-                                : place.error().message)};
+      return usage_error(
+          "{}:{}: {}",
+          path,
+          number,
+          place ? concat("a run has at most ", kHostsMax, " hosts") : place.error().message);
     }
     places.push_back(*std::move(place));
   }
   if (places.empty()) {
-    return Error{ErrorKind::usage,
-                 concat("--hosts: ", path, " names no host; a line is beta:7000")};
+    return usage_error("--hosts: {} names no host; a line is beta:7000", path);
   }
   return places;
 }

@@ -101,9 +101,7 @@ class Lives {
 
 Result<void> Lives::take_places() {
   auto placement = place(blueprint_, players_.processes);
-  if (!placement) {
-    return placement.error();
-  }
+  TROUPE_TRY(placement);
   placement_ = *std::move(placement);
   stays_away_ = stays_away(blueprint_, placement_);
   if (notes_) {
@@ -190,9 +188,7 @@ Result<void> Lives::rewind(const RunResult& lost) {
   std::int64_t updates = first_.resume ? first_.resume->step : 0;
   if (first_.directory && !checkpoints_of(*first_.directory).empty()) {
     auto found = find_checkpoint(*first_.directory);
-    if (!found) {
-      return found.error();
-    }
+    TROUPE_TRY(found);
     for (const std::string& why : found->passed_over) {
       tell_user("passed over: " + why);
     }
@@ -248,9 +244,7 @@ Result<void> Lives::go_without(int process) {
   const std::string who =
       concat("process ", process, " has not come back within ", waited.count(), " s");
   const auto host = players_.hosts.begin() + (process - 1);
-  if (auto named = leave_out(blueprint_.experiment, process); !named) {
-    return named;
-  }
+  TROUPE_TRY(leave_out(blueprint_.experiment, process));
   tell_user(concat(who, "; the run goes on without ", host->text()));
   players_.hosts.erase(host);
   --players_.processes;
@@ -289,18 +283,14 @@ std::string Lives::advice() const {
 }
 
 Result<RunResult> Lives::play() {
-  if (auto taken = take_places(); !taken) {
-    return taken.error();
-  }
+  TROUPE_TRY(take_places());
   if (players_.back.value_or(0) > 0 && !stays_away_.empty()) {
     return Error{ErrorKind::usage, "--back: " + stays_away_};
   }
   if (players_.ranks) {
     auto opened =
         Meeting::open(players_.ranks->lead, players_.processes, players_.credentials, tell_user);
-    if (!opened) {
-      return opened.error();
-    }
+    TROUPE_TRY(opened);
     meeting_ = *std::move(opened);
   }
   Life life = live();

@@ -82,11 +82,10 @@ Result<proto::Experiment> experiment_of(proto::Experiment e,
     }
     if ((key == "start_from" || key == "start_from_skip") && phase > 0) {
       return Error{ErrorKind::usage,
-                   concat(where(phase, "set"),
-                          ": ",
-                          key,
-                          " is for the first phase; a later one starts from the weights of the one "
-                          "before")};
+                   fill_in("{}: {} is for the first phase; a later one starts from the weights of "
+                           "the one before",
+                           where(phase, "set"),
+                           key)};
     }
     if (auto set = set_value(e, assignment); !set) {
       std::string message =
@@ -141,9 +140,7 @@ std::string misfit(const Network& before, const Network& now) {
 
 /// Everything that shows before the phase's data is opened.
 Result<void> check_alone(const proto::Experiment& e, std::optional<bool> virtual_clock) {
-  if (auto sound = check_experiment(e); !sound) {
-    return sound;
-  }
+  TROUPE_TRY(check_experiment(e));
   return virtual_clock ? check_clock(e, *virtual_clock) : Result<void>();
 }
 
@@ -181,9 +178,7 @@ proto::Experiment with_measured_cuts(proto::Experiment whole, const std::vector<
 
 /// The folder of the whole, with what is known before the first phase.
 Result<void> open_folder(const fs::path& directory, bool is_made, const proto::Experiment& whole) {
-  if (auto made = is_made ? Result<void>() : make_run_directory(directory); !made) {
-    return made;
-  }
+  TROUPE_TRY(is_made ? Result<void>() : make_run_directory(directory));
   return write_file(directory / "experiment.textproto", print_experiment(whole));
 }
 
@@ -196,9 +191,8 @@ Result<void> close_folder(const fs::path& directory,
   if (fs::exists(directory / weights, code)) {
     fs::create_symlink(weights, directory / kWeightsFile, code);
     if (code) {
-      return Error{
-          ErrorKind::lost,
-          concat((directory / kWeightsFile).string(), " could not be made: ", code.message())};
+      return lost_error(
+          "{} could not be made: {}", (directory / kWeightsFile).string(), code.message());
     }
   }
   Summary summary = all.phases.back().summary;
@@ -215,13 +209,9 @@ Result<std::vector<proto::Experiment>> phases_of(const proto::Experiment& resolv
   common.clear_phases();  // each phase copies the rest, not the others
   for (std::size_t i = 0; i < static_cast<std::size_t>(resolved.phases_size()); ++i) {
     const proto::Phase& phase = resolved.phases(static_cast<int>(i));
-    if (auto named = check_name(phase.name(), i); !named) {
-      return named.error();
-    }
+    TROUPE_TRY(check_name(phase.name(), i));
     auto e = experiment_of(common, phase, i);
-    if (!e) {
-      return e.error();
-    }
+    TROUPE_TRY(e);
     all.push_back(*std::move(e));
   }
   if (all.empty()) {
@@ -234,9 +224,7 @@ Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved,
                                        std::optional<bool> virtual_clock,
                                        bool stand_ins) {
   const auto experiments = phases_of(resolved);
-  if (!experiments) {
-    return experiments.error();
-  }
+  TROUPE_TRY(experiments);
   const bool one = resolved.phases().empty();
   for (std::size_t i = 0; i < experiments->size(); ++i) {
     if (auto sound = check_alone((*experiments)[i], virtual_clock); !sound) {
@@ -269,10 +257,9 @@ Result<std::vector<Phase>> make_phases(const proto::Experiment& resolved,
       const std::string wrong =
           misfit(phases[i - 1].blueprint.network, phases[i].blueprint.network);
       if (!wrong.empty()) {
-        return Error{ErrorKind::usage,
-                     concat(where(i, "set"),
-                            ": the network cannot take the weights of the phase before: ",
-                            wrong)};
+        return usage_error("{}: the network cannot take the weights of the phase before: {}",
+                           where(i, "set"),
+                           wrong);
       }
     }
   }
@@ -303,19 +290,12 @@ Result<PhasesResult> run_phases(const proto::Experiment& whole,
                                 const PhaseEvents& events) {
   TROUPE_CHECK(
       whole.phases_size() > 0 && phases.size() == static_cast<std::size_t>(whole.phases_size()),
-      "[run_phases] ",
-      phases.size(),
-      " phases of an experiment of ",
-      whole.phases_size());
-  if (auto sound = check_clock(phases, options.virtual_clock); !sound) {
-    return sound.error();
-  }
+      fill_in("[run_phases] {} phases of an experiment of {}", phases.size(), whole.phases_size()));
+  TROUPE_TRY(check_clock(phases, options.virtual_clock));
   const auto& directory = options.directory;
   const proto::Experiment exact = with_measured_cuts(whole, phases);
   if (directory) {
-    if (auto opened = open_folder(*directory, options.directory_is_made, exact); !opened) {
-      return opened.error();
-    }
+    TROUPE_TRY(open_folder(*directory, options.directory_is_made, exact));
   }
   PhasesResult all;
   std::vector<ParameterValues> weights;  // of the phase before

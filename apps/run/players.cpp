@@ -11,7 +11,6 @@
 #include "runtime/cluster/tls.hpp"
 
 #include <algorithm>
-#include <iostream>
 #include <ostream>
 #include <utility>
 
@@ -24,9 +23,7 @@ constexpr std::int64_t kRestartWaitMax = 1'000'000;  // seconds
 /// With this process there is one more than the file has lines.
 Result<void> add_hosts(Players& players, const std::string& file) {
   auto hosts = read_hosts_file(file);
-  if (!hosts) {
-    return hosts.error();
-  }
+  TROUPE_TRY(hosts);
   players.hosts = *std::move(hosts);
   players.processes = static_cast<int>(players.hosts.size()) + 1;
   return {};
@@ -34,9 +31,7 @@ Result<void> add_hosts(Players& players, const std::string& file) {
 
 Result<void> add_ranks(Players& players) {
   auto ranks = ranks_of_environment();
-  if (!ranks) {
-    return ranks.error();
-  }
+  TROUPE_TRY(ranks);
   players.processes = ranks->processes;
   players.ranks = *std::move(ranks);
   return {};
@@ -130,11 +125,7 @@ Result<Players> players_of(const PlayerArguments& arguments) {
     return Error{ErrorKind::usage,
                  "--processes, --hosts and --join each say how many processes a run has; name one"};
   }
-  if (auto found =
-          arguments.join.empty() ? add_hosts(players, arguments.hosts) : add_ranks(players);
-      !found) {
-    return found.error();
-  }
+  TROUPE_TRY(arguments.join.empty() ? add_hosts(players, arguments.hosts) : add_ranks(players));
   if (!arguments.keys.empty()) {
     auto credentials = Credentials::load(arguments.keys);
     if (!credentials) {

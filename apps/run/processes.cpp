@@ -8,6 +8,7 @@
 #include "apps/topologies/topology.hpp"
 #include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/cluster/cluster.hpp"
 #include "runtime/cluster/door.hpp"
@@ -21,11 +22,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <iostream>
 #include <limits>
-#include <optional>
 #include <ostream>
 #include <sstream>
 #include <thread>
@@ -49,12 +47,8 @@ class NoRecords final : public RecordSink {
 /// The same blueprint as the lead's.
 Result<Blueprint> blueprint_of(const Invitation& invitation) {
   auto experiment = parse_experiment(invitation.experiment, "the lead's experiment");
-  if (!experiment) {
-    return experiment.error();
-  }
-  if (auto resolved = resolve(*experiment); !resolved) {
-    return resolved.error();
-  }
+  TROUPE_TRY(experiment);
+  TROUPE_TRY(resolve(*experiment));
   return make_blueprint(*experiment);
 }
 
@@ -155,12 +149,10 @@ class Host {
       refuse_invitation(**lead, fits.error(), patience);
       return turn_away(who, fits.error().message);
     }
-    tell(concat("a run of ",
-                who,
-                " has begun, as process ",
-                invitation->process,
-                " of ",
-                invitation->processes));
+    tell(fill_in("a run of {} has begun, as process {} of {}",
+                 who,
+                 invitation->process,
+                 invitation->processes));
     const Played played = play_part(*invitation, *std::move(lead), host);
     if (!played.failed.empty()) {
       tell(concat("the run of ", who, " has failed here: ", played.failed));
@@ -177,9 +169,7 @@ class Host {
           std::make_unique<DescriptorStream>(visit.socket, visit.socket));
     }
     auto stream = credentials_->welcome(visit.socket, patience);
-    if (!stream) {
-      return stream.error();
-    }
+    TROUPE_TRY(stream);
     who += concat(" (", (*stream)->peer(), ")");
     return std::unique_ptr<ControlStream>(*std::move(stream));
   }
@@ -222,9 +212,7 @@ Result<Invited> come_and_be_invited(Console& console,
                         players.credentials.get(),
                         {.until = until},
                         [&line](const std::string& why) { line(why); });
-    if (!lead) {
-      return lead.error();
-    }
+    TROUPE_TRY(lead);
     const auto came = Clock::now();
     if (auto invitation = read_invitation(**lead, {.until = came + kLeadMax})) {
       return Invited{*std::move(lead), *std::move(invitation)};
@@ -232,10 +220,8 @@ Result<Invited> come_and_be_invited(Console& console,
     if (Clock::now() - came > kLeadAgainMax) {  // it may have waited for others
       until = Clock::now() + kLeadAgainMax;
     } else if (Clock::now() >= until) {
-      return Error{
-          ErrorKind::lost,
-          concat(
-              "the lead at ", ranks.lead.text(), " has not begun a run with process ", ranks.rank)};
+      return lost_error(
+          "the lead at {} has not begun a run with process {}", ranks.lead.text(), ranks.rank);
     }
     until = std::min<Clock::time_point>(until, Clock::now() + kLeadAgainMax);
     std::this_thread::sleep_for(kComeAgain);
@@ -249,9 +235,7 @@ Result<Played> come_and_play(Console& console,
   const Ranks& ranks = *players.ranks;
   mind_signals();
   auto invited = come_and_be_invited(console, players, wait);
-  if (!invited) {
-    return invited.error();
-  }
+  TROUPE_TRY(invited);
   auto& [lead, invitation] = *invited;
   if (invitation.refusal) {
     return Error{invitation.refusal->kind,
@@ -323,8 +307,7 @@ int play_for_visitors(Console& console, const NodeOptions& options) {
   }
   if (!options.address.empty() && !is_ip(options.address)) {
     return fail(console,
-                {ErrorKind::usage,
-                 concat("--address: \"", options.address, "\" is no address as numbers")});
+                usage_error("--address: \"{}\" is no address as numbers", options.address));
   }
   std::optional<Credentials> credentials;
   if (!options.keys.empty()) {

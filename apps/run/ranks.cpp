@@ -55,9 +55,7 @@ Result<HostAddress> lead_in(const std::function<std::string(const char*)>& value
   HostAddress lead{.host = value("MASTER_ADDR"), .port = port_of_job(value("SLURM_JOB_ID"))};
   if (const std::string port = value("MASTER_PORT"); !port.empty()) {
     const auto number = number_in("MASTER_PORT", port, 1, kPortMax);
-    if (!number) {
-      return number.error();
-    }
+    TROUPE_TRY(number);
     lead.port = *number;
   }
   const std::string nodes = value("SLURM_STEP_NODELIST");
@@ -67,10 +65,9 @@ Result<HostAddress> lead_in(const std::function<std::string(const char*)>& value
     lead.host = first_node(nodes.empty() ? value("SLURM_JOB_NODELIST") : nodes);
   }
   if (!is_host(lead.host)) {
-    return wrong_environment(
-        concat(starter.rank,
-               " is set, but nothing tells where process 0 is; set MASTER_ADDR, the name "
-               "of its host, for all processes"));
+    return wrong_environment(concat(starter.rank,
+                                    " is set, but nothing tells where process 0 is; set "
+                                    "MASTER_ADDR, the name of its host, for all processes"));
   }
   return lead;
 }
@@ -108,19 +105,13 @@ Result<Ranks> ranks_in(const std::function<std::string(const char*)>& value) {
   }
   const std::string count = value(starter->processes);
   const auto processes = number_in(starter->processes, count, 1, kProcessesMax);
-  if (!processes) {
-    return processes.error();
-  }
+  TROUPE_TRY(processes);
   const auto rank = number_in(starter->rank, value(starter->rank), 0, *processes - 1);
-  if (!rank) {
-    return rank.error();
-  }
+  TROUPE_TRY(rank);
   Ranks found{.rank = *rank, .processes = *processes, .told_by = starter->rank};
   if (found.processes > 1) {
     auto lead = lead_in(value, *starter, count);
-    if (!lead) {
-      return lead.error();
-    }
+    TROUPE_TRY(lead);
     found.lead = *std::move(lead);
   }
   return found;

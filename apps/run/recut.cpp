@@ -11,14 +11,12 @@
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/roster.hpp"
-#include "experiment.pb.h"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/system/agenda.hpp"
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -66,9 +64,8 @@ Result<void> check_same(const proto::Experiment& before, const proto::Experiment
 }
 
 bool sets_key(const std::vector<std::string>& assignments, std::string_view key) {
-  return std::any_of(assignments.begin(), assignments.end(), [&](const std::string& one) {
-    return one.starts_with(key);
-  });
+  return std::ranges::any_of(assignments,
+                             [&](const std::string& one) { return one.starts_with(key); });
 }
 
 Result<proto::Experiment> changed_experiment(const proto::Experiment& before,
@@ -91,13 +88,9 @@ Result<proto::Experiment> changed_experiment(const proto::Experiment& before,
     if (sets_key({assignment}, "resumed") || sets_key({assignment}, "start_from")) {
       return recut_refused(assignment + ": the checkpoint says where the run begins");
     }
-    if (auto set = set_value(after, assignment); !set) {
-      return set.error();
-    }
+    TROUPE_TRY(set_value(after, assignment));
   }
-  if (auto resolved = resolve(after); !resolved) {
-    return resolved.error();
-  }
+  TROUPE_TRY(resolve(after));
   return after;
 }
 
@@ -251,21 +244,13 @@ Result<Recut> recut(const FoundCheckpoint& found, const std::vector<std::string>
   if (before) {
     before->clear_start_from();
     before->clear_start_from_skip();
-    if (auto resolved = resolve(*before); !resolved) {
-      return resolved.error();
-    }
+    TROUPE_TRY(resolve(*before));
   }
   auto after = before ? changed_experiment(*before, assignments) : before;
-  if (!after) {
-    return after.error();
-  }
-  if (auto same = check_same(*before, *after); !same) {
-    return same.error();
-  }
+  TROUPE_TRY(after);
+  TROUPE_TRY(check_same(*before, *after));
   const auto old = make_blueprint(*before);
-  if (!old) {
-    return old.error();
-  }
+  TROUPE_TRY(old);
   const auto possible = make_blueprint(*after, old->data);
   if (!possible) {
     return possible.error();  // before anything takes time
@@ -273,9 +258,7 @@ Result<Recut> recut(const FoundCheckpoint& found, const std::vector<std::string>
   *after = possible->experiment;  // with a cut that was measured
   try {
     const auto drained = drain(*old, checkpoint);
-    if (!drained) {
-      return drained.error();
-    }
+    TROUPE_TRY(drained);
     proto::Resumed& resumed = *after->mutable_resumed();
     resumed.set_updates(before->resumed().updates() * old->batches_per_update +
                         drained->mini_batches);
@@ -284,9 +267,7 @@ Result<Recut> recut(const FoundCheckpoint& found, const std::vector<std::string>
     resumed.set_seconds(drained->seconds);
     resumed.set_from(found.path.string());
     auto blueprint = make_blueprint(*after, old->data);
-    if (!blueprint) {
-      return blueprint.error();
-    }
+    TROUPE_TRY(blueprint);
     blueprint->start = drained->values;
     Cast cast = build_cast(*blueprint);
     const bool keeps = drained->optimizer && drained->optimizer->updates > 0;

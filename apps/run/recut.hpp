@@ -7,7 +7,6 @@
 #include "experiment.pb.h"
 #include "runtime/checkpoint/store.hpp"
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

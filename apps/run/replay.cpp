@@ -4,6 +4,7 @@
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/order_text.hpp"
 #include "runtime/system/replay.hpp"
@@ -15,7 +16,6 @@
 #include <array>
 #include <fstream>
 #include <sstream>
-#include <string_view>
 #include <utility>
 
 namespace troupe {
@@ -146,9 +146,7 @@ class Record {
   /// What the folder says of itself is read, and checked as far as it can be without the cast.
   static Result<Record> open(const fs::path& folder) {
     auto summary = read_summary(folder / "summary.json");
-    if (!summary) {
-      return summary.error();
-    }
+    TROUPE_TRY(summary);
     const fs::path path = folder / "summary.json";
     if (text_of(*summary, "clock") == "virtual") {
       return Error{ErrorKind::usage,
@@ -159,19 +157,15 @@ class Record {
     }
     if (const std::string by = text_of(*summary, "version"); by != version()) {
       return data_error(path,
-                        concat("the run was made by ",
-                               by.empty() ? "an earlier troupe" : "troupe " + by,
-                               ", this is ",
-                               version(),
-                               ", which may act otherwise"));
+                        fill_in("the run was made by {}, this is {}, which may act otherwise",
+                                by.empty() ? "an earlier troupe" : "troupe " + by,
+                                version()));
     }
     return Record(folder, *std::move(summary));
   }
 
   Result<void> prepare(const Blueprint& blueprint, const Cast& cast) {
-    if (auto same = check_experiment_of(blueprint); !same) {
-      return same;
-    }
+    TROUPE_TRY(check_experiment_of(blueprint));
     if (!blueprint.experiment.record().order()) {
       return data_error(
           folder_,
@@ -183,9 +177,7 @@ class Record {
         return data_error(text, "there is no such file");
       }
       auto deliveries = read_order(text_of_thread(thread), cast, thread);
-      if (!deliveries) {
-        return deliveries.error();
-      }
+      TROUPE_TRY(deliveries);
       order_.push_back(*std::move(deliveries));
     }
     if (const fs::path more = text_of_thread(cast.threads); fs::exists(more)) {
@@ -204,12 +196,10 @@ class Record {
     Ending ending = replay.run(broken_off, [&] { return interrupted_ = interrupted(); });
     deliveries_ = replay.delivered();
     if (const auto& departure = replay.departure()) {
-      departed_ = concat("the replay departs from the record at ",
-                         text_of_thread(static_cast<int>(departure->thread)).string(),
-                         ":",
-                         departure->delivery + 1,
-                         ": ",
-                         departure->why);
+      departed_ = fill_in("the replay departs from the record at {}:{}: {}",
+                          text_of_thread(static_cast<int>(departure->thread)).string(),
+                          departure->delivery + 1,
+                          departure->why);
       ending.cause = departed_;
     }
     return ending;
@@ -259,9 +249,7 @@ class Record {
                                "that the run there can be replayed, and this one cannot"));
     }
     auto ours = parsed(print_experiment_json(blueprint.experiment), path);
-    if (!ours) {
-      return ours.error();
-    }
+    TROUPE_TRY(ours);
     pb::Struct then = at(summary_, "experiment").struct_value();
     then.mutable_fields()->erase("start_from");
     ours->mutable_fields()->erase("start_from");
@@ -340,9 +328,7 @@ Result<Replayed> replay_phases(const proto::Experiment& whole,
                                       [&](std::size_t i, const RunResult& ended) {
                                         add(all, records.record(), ended, experiments[i]);
                                       }});
-  if (!result) {
-    return result.error();
-  }
+  TROUPE_TRY(result);
   if (records.refused()) {
     return Error{static_cast<ErrorKind>(result->exit_code), result->cause};
   }
@@ -356,13 +342,9 @@ Result<Replayed> replay(const fs::path& folder, const ReplayOptions& options) {
     return whole.error();  // told before the data is read
   }
   const auto experiment = load_experiment((folder / "experiment.textproto").string(), {});
-  if (!experiment) {
-    return experiment.error();
-  }
+  TROUPE_TRY(experiment);
   auto phases = make_phases(*experiment, false);
-  if (!phases) {
-    return phases.error();
-  }
+  TROUPE_TRY(phases);
   std::vector<fs::path> folders;
   for (const Phase& phase : *phases) {
     folders.push_back(phase.folder.empty() ? folder : folder / phase.folder);
@@ -381,9 +363,7 @@ Result<Replayed> replay(const fs::path& folder, const ReplayOptions& options) {
   }
   const Blueprint& blueprint = phases->front().blueprint;
   auto result = run_experiment(blueprint, how);
-  if (!result) {
-    return result.error();
-  }
+  TROUPE_TRY(result);
   Replayed all;
   add(all, records.record(), *result, blueprint.experiment);
   return all;

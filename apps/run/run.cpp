@@ -21,8 +21,6 @@
 #include <chrono>
 #include <cmath>
 #include <map>
-#include <memory>
-#include <string>
 #include <utility>
 
 namespace troupe {
@@ -278,26 +276,18 @@ void finish_files(RunFiles& files, RunResult& result, const Blueprint& blueprint
 /// `others`: null where all machines play here.
 Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Others* others) {
   const proto::Experiment& e = blueprint.experiment;
-  if (auto sound = check_clock(blueprint, options.virtual_clock); !sound) {
-    return sound.error();
-  }
+  TROUPE_TRY(check_clock(blueprint, options.virtual_clock));
   // Of several processes each has a part alone.
-  if (auto fits = others ? Result<void>() : check_memory(blueprint); !fits) {
-    return fits.error();
-  }
+  TROUPE_TRY(others ? Result<void>() : check_memory(blueprint));
   Cast cast = make_cast(blueprint);
   if (options.recast) {
     options.recast(cast);
   }
   if (options.driver) {
-    if (auto ready = options.driver->prepare(blueprint, cast); !ready) {
-      return ready.error();
-    }
+    TROUPE_TRY(options.driver->prepare(blueprint, cast));
   }
   auto files = open_files(blueprint, options, cast);
-  if (!files) {
-    return files.error();
-  }
+  TROUPE_TRY(files);
   std::optional<Progress> progress;
   if (options.progress) {
     progress.emplace(*options.progress,
@@ -319,17 +309,13 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
     state.emplace(options.resume->run);
   }
   if (options.new_folder && files->directory) {
-    if (auto kept = keep_beginning(parts, *files->directory, *options.resume); !kept) {
-      return kept.error();
-    }
+    TROUPE_TRY(keep_beginning(parts, *files->directory, *options.resume));
   }
   log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
   const auto start = std::chrono::steady_clock::now();
   std::map<std::string, std::int64_t> faults;
   auto ending = perform(parts, options, *files, state ? &*state : nullptr, others, faults);
-  if (!ending) {
-    return ending.error();
-  }
+  TROUPE_TRY(ending);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   count_before(e, *ending);
   recorder.finish(ending->seconds);

@@ -7,7 +7,6 @@
 #include "runtime/record/summary.hpp"
 #include "runtime/system/driver.hpp"
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <iosfwd>

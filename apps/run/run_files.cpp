@@ -3,6 +3,7 @@
 #include "apps/cli/machine.hpp"
 #include "apps/cli/version.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/weights.hpp"
 
@@ -26,20 +27,15 @@ Result<void> fill(RunFiles& files,
                   const Cast& cast,
                   const Checkpoint* resume) {
   if (files.directory && !resume) {
-    if (auto written = write_file(*files.directory / "experiment.textproto",
-                                  print_experiment(blueprint.experiment));
-        !written) {
-      return written.error();
-    }
+    TROUPE_TRY(write_file(*files.directory / "experiment.textproto",
+                          print_experiment(blueprint.experiment)));
   }
   if (resume && resume->order_bytes.size() != files.order_names.size()) {
     return Error{ErrorKind::data, "the checkpoint is of a run with other texts of its order"};
   }
   if (files.directory) {
     auto metrics = open_file(files, "metrics.jsonl", resume, resume ? resume->metrics_bytes : 0);
-    if (!metrics) {
-      return metrics.error();
-    }
+    TROUPE_TRY(metrics);
     files.metrics = std::move(*metrics);
   }
   std::vector<std::string> names;
@@ -51,9 +47,7 @@ Result<void> fill(RunFiles& files,
     if (files.directory) {
       auto file =
           open_file(files, files.order_names[i], resume, resume ? resume->order_bytes[i] : 0);
-      if (!file) {
-        return file.error();
-      }
+      TROUPE_TRY(file);
       text = std::move(*file);
     }
     files.orders.push_back(std::make_unique<OrderLog>(std::move(text), names));
@@ -69,15 +63,13 @@ Result<void> fill(RunFiles& files,
 
 bool RunFiles::failed() const {
   return (metrics && metrics->failed()) ||
-         std::any_of(
-             orders.begin(), orders.end(), [](const auto& order) { return order->failed(); });
+         std::ranges::any_of(orders, [](const auto& order) { return order->failed(); });
 }
 
 bool RunFiles::in_place() const {
   return (!directory || place.in_place()) && (!metrics || metrics->in_place()) &&
-         std::all_of(orders.begin(), orders.end(), [](const auto& order) {
-           return !order->text() || order->text()->in_place();
-         });
+         std::ranges::all_of(
+             orders, [](const auto& order) { return !order->text() || order->text()->in_place(); });
 }
 
 Result<RunFiles> open_files(const Blueprint& blueprint,
@@ -96,9 +88,7 @@ Result<RunFiles> open_files(const Blueprint& blueprint,
   }
   const Checkpoint* const from = options.new_folder ? nullptr : options.resume;
   if (files.directory && !from && !options.directory_is_made) {
-    if (auto made = make_run_directory(*files.directory); !made) {
-      return made.error();
-    }
+    TROUPE_TRY(make_run_directory(*files.directory));
   }
   files.place = files.directory ? FilePlace(*files.directory) : FilePlace();
   if (auto filled = fill(files, blueprint, cast, from); !filled) {
@@ -128,11 +118,10 @@ Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& bl
   };
   if (files.directory && !files.place.in_place()) {
     // Where another folder has its name now, that one is not for the run to write to.
-    return Error{ErrorKind::lost,
-                 concat("the run's folder ",
-                        files.directory->string(),
-                        " was removed, moved or replaced by another while the run went on, so its "
-                        "results could not be written")};
+    return lost_error(
+        "the run's folder {} was removed, moved or replaced by another while the run went on, so "
+        "its results could not be written",
+        files.directory->string());
   }
   if (files.metrics) {
     note(files.metrics->close());

@@ -6,7 +6,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
-#include <string_view>
 #include <utility>
 
 namespace troupe {

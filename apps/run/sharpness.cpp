@@ -6,10 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <iterator>
 #include <limits>
-#include <memory>
 #include <numeric>
 #include <string_view>
 #include <utility>

@@ -64,16 +64,12 @@ Result<Trained> train(const std::string& experiment,
                       const std::vector<std::string>& assignments,
                       const TrainOptions& options) {
   const auto resolved = load_experiment(experiment, assignments);
-  if (!resolved) {
-    return resolved.error();
-  }
+  TROUPE_TRY(resolved);
   if (!resolved->phases().empty()) {
     return Error{ErrorKind::usage, "phases: train() makes a single run; phases=[] makes one of it"};
   }
   const auto blueprint = make_blueprint(*resolved, options.data);
-  if (!blueprint) {
-    return blueprint.error();
-  }
+  TROUPE_TRY(blueprint);
   Callbacks callbacks(options);
   RunOptions how{.virtual_clock = options.virtual_clock,
                  .directory = options.directory,
@@ -84,9 +80,7 @@ Result<Trained> train(const std::string& experiment,
   };
   try {
     auto ran = run_experiment(*blueprint, how);
-    if (!ran) {
-      return ran.error();
-    }
+    TROUPE_TRY(ran);
     Trained trained{
         .exit_code = ran->exit_code, .cause = std::move(ran->cause), .summary = ran->summary};
     if (!ran->weights.empty()) {

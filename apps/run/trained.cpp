@@ -4,6 +4,7 @@
 #include "apps/run/phases.hpp"
 #include "apps/run/sharpness.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 
 #include <algorithm>
@@ -22,20 +23,17 @@ Result<std::string> experiment_beside(const std::string& verb, const TrainedArgu
   std::error_code code;
   const fs::path weights(arguments.weights);
   if (!fs::exists(weights, code)) {
-    return Error{ErrorKind::data,
-                 concat(verb, ": ", arguments.weights, ": there is no such folder or file")};
+    return data_error("{}: {}: there is no such folder or file", verb, arguments.weights);
   }
   const fs::path folder = fs::is_directory(weights, code) ? weights : weights.parent_path();
   const fs::path beside = folder / "experiment.textproto";
   if (!fs::exists(beside, code)) {
     return Error{ErrorKind::usage,
-                 concat(verb,
-                        ": ",
-                        arguments.weights,
-                        ": there is no experiment.textproto beside it, so name the experiment "
-                        "behind it: `troupe ",
-                        verb,
-                        " WEIGHTS EXPERIMENT`")};
+                 fill_in("{}: {}: there is no experiment.textproto beside it, so name the "
+                         "experiment behind it: `troupe {} WEIGHTS EXPERIMENT`",
+                         verb,
+                         arguments.weights,
+                         verb)};
   }
   return beside.string();
 }
@@ -44,17 +42,11 @@ Result<std::string> experiment_beside(const std::string& verb, const TrainedArgu
 
 Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArguments& arguments) {
   const auto name = experiment_beside(verb, arguments);
-  if (!name) {
-    return name.error();
-  }
+  TROUPE_TRY(name);
   const auto whole = load_experiment(*name, arguments.assignments);
-  if (!whole) {
-    return whole.error();
-  }
+  TROUPE_TRY(whole);
   const auto phases = phases_of(*whole);
-  if (!phases) {
-    return phases.error();
-  }
+  TROUPE_TRY(phases);
   proto::Experiment e = phases->back();
   e.clear_pipeline();
   e.clear_replicas();
@@ -70,14 +62,12 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
     for (const char* key : {"path", "test_path"}) {
       if (auto set = set_value(e, concat("data.", source, ".", key, "=", arguments.data)); !set) {
         return Error{ErrorKind::usage,
-                     concat(verb,
-                            ": --data names a table, arrays, images or tokens; what data.",
-                            source,
-                            " reads is set by --set data.",
-                            source,
-                            ".KEY=VALUE (troupe help data.",
-                            source,
-                            ')')};
+                     fill_in("{}: --data names a table, arrays, images or tokens; what data.{} "
+                             "reads is set by --set data.{}.KEY=VALUE (troupe help data.{})",
+                             verb,
+                             source,
+                             source,
+                             source)};
       }
     }
   }
@@ -86,13 +76,9 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
     e.mutable_data()->mutable_arrays()->clear_test_x();
     e.mutable_data()->mutable_arrays()->clear_test_y();
   }
-  if (auto resolved = resolve(e); !resolved) {
-    return resolved.error();
-  }
+  TROUPE_TRY(resolve(e));
   const auto prepared = read_preparation(arguments.weights);
-  if (!prepared) {
-    return prepared.error();
-  }
+  TROUPE_TRY(prepared);
   if (!*prepared) {
     return make_blueprint(e);
   }
@@ -101,9 +87,7 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
   e.mutable_data()->set_batch_size(1);  // there may be fewer of them than a mini-batch had
   e.mutable_data()->clear_growth();
   auto data = open_dataset(e.data(), e.seed(), &**prepared);
-  if (!data) {
-    return data.error();
-  }
+  TROUPE_TRY(data);
   if (verb != "predict" && (*data)->preparation() && (*data)->preparation()->without_target) {
     return Error{
         ErrorKind::usage,

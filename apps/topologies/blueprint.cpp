@@ -4,8 +4,8 @@
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/predictors.hpp"
 #include "apps/topologies/width.hpp"
-#include "experiment.pb.h"
 #include "kernels/stream.hpp"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/data/stand_in.hpp"
@@ -24,9 +24,7 @@ namespace {
 Result<void> read_data(Blueprint& b) {
   if (!b.data) {
     auto data = open_dataset(b.experiment.data(), b.experiment.seed());
-    if (!data) {
-      return data.error();
-    }
+    TROUPE_TRY(data);
     b.data = *data;
   }
   return check_blueprint(b, Known::data);
@@ -42,19 +40,15 @@ Result<void> leave_out_resumed(Blueprint& b) {
   const double seconds = b.experiment.stop().seconds();
   if (b.updates > 0 && before.updates() >= b.updates) {
     return Error{ErrorKind::usage,
-                 concat("stop: the run has made ",
-                        before.updates(),
-                        " updates before it goes on here, and is to make ",
-                        b.updates,
-                        ": nothing is left; stop.updates or stop.epochs of more would go on")};
+                 fill_in("stop: the run has made {} updates before it goes on here, and is to make "
+                         "{}: nothing is left; stop.updates or stop.epochs of more would go on",
+                         before.updates(),
+                         b.updates)};
   }
   if (seconds > 0 && before.seconds() >= seconds) {
-    return Error{ErrorKind::usage,
-                 concat("stop.seconds: ",
-                        before.seconds(),
-                        " of the ",
-                        seconds,
-                        " seconds have passed before the run goes on here")};
+    return usage_error("stop.seconds: {} of the {} seconds have passed before the run goes on here",
+                       before.seconds(),
+                       seconds);
   }
   b.batches = std::max<std::int64_t>(0, b.updates - before.updates());
   return {};
@@ -64,9 +58,7 @@ Result<void> leave_out_resumed(Blueprint& b) {
 Result<void> measure_length(Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   auto sizes = batch_sizes(e, b.data->size(Split::train));
-  if (!sizes) {
-    return sizes.error();
-  }
+  TROUPE_TRY(sizes);
   b.sizes = *std::move(sizes);
   b.batches_per_epoch = b.sizes.batches_per_epoch();
   b.batches_per_update = batches_per_update(e);
@@ -79,9 +71,7 @@ Result<void> measure_length(Blueprint& b) {
     b.batches = b.batches > 0 ? std::min<std::int64_t>(b.batches, stop.updates()) : stop.updates();
   }
   b.updates = b.batches;
-  if (auto left = leave_out_resumed(b); !left) {
-    return left;
-  }
+  TROUPE_TRY(leave_out_resumed(b));
   if (e.record().evaluate()) {
     b.evaluate_every = e.record().evaluate_every() > 0
                            ? e.record().evaluate_every()
@@ -94,9 +84,7 @@ Result<void> measure_length(Blueprint& b) {
 Result<void> read_network(Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   auto network = build_network(e.model(), *b.data, e.data().batch_size());
-  if (!network) {
-    return network.error();
-  }
+  TROUPE_TRY(network);
   b.network = *network;
   if (!e.start_from().empty()) {
     const auto& skip = e.start_from_skip();
@@ -111,14 +99,12 @@ Result<void> read_network(Blueprint& b) {
     }
     b.start = *std::move(start);
     for (std::size_t i = 0; i < b.start.size(); ++i) {
-      if (!std::all_of(
-              b.start[i].begin(), b.start[i].end(), [](float w) { return std::isfinite(w); })) {
+      if (!std::ranges::all_of(b.start[i], [](float w) { return std::isfinite(w); })) {
         return Error{ErrorKind::data,
-                     concat("start_from: ",
-                            e.start_from(),
-                            " is not usable: ",
-                            weight_specs(b.network)[i].name,
-                            " has numbers that are not finite, as after a run that diverged")};
+                     fill_in("start_from: {} is not usable: {} has numbers that are not finite, as "
+                             "after a run that diverged",
+                             e.start_from(),
+                             weight_specs(b.network)[i].name)};
       }
     }
   } else if (!e.start_from_skip().empty()) {
@@ -140,16 +126,12 @@ Result<void> measured_partition(Blueprint& b) {
   }
   if (mixed) {
     auto mix = measured_mix(b);
-    if (!mix) {
-      return mix.error();
-    }
+    TROUPE_TRY(mix);
     b = *std::move(mix);
     return {};
   }
   auto cut = measured_cut(b);
-  if (!cut) {
-    return cut.error();
-  }
+  TROUPE_TRY(cut);
   pipeline.mutable_cut()->Assign(cut->begin(), cut->end());
   return cut_blueprint(b, *cut);
 }
@@ -239,14 +221,10 @@ Precision precision_of(const proto::Experiment& e) {
 
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved,
                                  std::shared_ptr<const Dataset> data) {
-  if (auto sound = check_experiment(resolved); !sound) {
-    return sound.error();
-  }
+  TROUPE_TRY(check_experiment(resolved));
   Blueprint b;
   b.experiment = resolved;
-  if (auto kept = keep_schedule_rows(b.experiment); !kept) {
-    return kept.error();
-  }
+  TROUPE_TRY(keep_schedule_rows(b.experiment));
   b.data = std::move(data);
   b.devices = all_devices(resolved);
   b.precision = precision_of(resolved);
@@ -256,9 +234,7 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved,
                                                          : read.error();
   }
   for (const auto& step : {measure_length, read_network, schedule_blueprint, measured_partition}) {
-    if (auto done = step(b); !done) {
-      return done.error();
-    }
+    TROUPE_TRY(step(b));
   }
   return b;
 }
@@ -266,28 +242,20 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved,
 Result<void> schedule_blueprint(Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   auto options = schedule_options(e);
-  if (!options) {
-    return options.error();
-  }
+  TROUPE_TRY(options);
   options->synchronous_batches = std::max<std::int64_t>(
       0, synchronous_batches(b) - static_cast<std::int64_t>(e.resumed().updates()));
   auto schedule = make_schedule(*options);
-  if (!schedule) {
-    return schedule.error();
-  }
+  TROUPE_TRY(schedule);
   schedule->signal_from = signal_from(e);
   schedule->estimates_mixed =
       schedule->signal_from == SignalFrom::next && predictor_plan(e).has_value();
   schedule->inputs_predicted = schedule->chunks > 1 && e.decoupled().synthetic().unlocked();
   b.schedule = std::make_shared<const Schedule>(std::move(*schedule));
-  if (auto sound = check_blueprint(b, Known::schedule); !sound) {
-    return sound;
-  }
+  TROUPE_TRY(check_blueprint(b, Known::schedule));
   link_replicas(b);
   b.view = make_view(e, *b.schedule);
-  if (auto wide = widen(b); !wide) {
-    return wide;
-  }
+  TROUPE_TRY(widen(b));
   return cut_blueprint(b, {e.pipeline().cut().begin(), e.pipeline().cut().end()});
 }
 
@@ -297,9 +265,7 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
     b.cut = b.grid->first_layers;
   } else {
     auto first_layers = cut_network(b.network, b.schedule->chunks, cut);
-    if (!first_layers) {
-      return first_layers.error();
-    }
+    TROUPE_TRY(first_layers);
     b.cut = *std::move(first_layers);
   }
   b.chunks.clear();
@@ -320,9 +286,7 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
                                                      fragments_of(b),
                                                      dealing_of(b)));
     auto plan = plan_views(*b.schedule, *b.view, c);
-    if (!plan) {
-      return plan.error();
-    }
+    TROUPE_TRY(plan);
     b.plans.push_back(*std::move(plan));
     const Flops f = b.chunks.back()->flops();
     const double influence = tells_influence && c > 0 ? b.chunks.back()->influence_flops() : 0;
@@ -345,9 +309,7 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
   }
   keep_for_borrowers(b);
   auto times = mean_times(e.clock(), flops, b.schedule->placement);
-  if (!times) {
-    return times.error();
-  }
+  TROUPE_TRY(times);
   b.times = *times;
   return check_blueprint(b, Known::chunks);
 }

@@ -35,9 +35,7 @@ bool by_label(const Blueprint& b) {
 
 Result<void> check_layers(const Blueprint& b) {
   auto options = schedule_options(b.experiment);
-  if (!options) {
-    return options.error();
-  }
+  TROUPE_TRY(options);
   options->stage_of.clear();  // a check of its own
   return check_depth(b.network, static_cast<std::int32_t>(placement_of(*options).size()));
 }
@@ -68,16 +66,14 @@ Constraints<Blueprint> data_checks() {
   return {
       {"classes_to_deal_by",
        [](const B& b) {
-         return !by_label(b) || (b.data->classes() > 0 && b.data->labels_per_sample() == 1)
-                    ? ""
-                    : "replicas.split: by_label needs samples of one class each";
-       }},
+         return !by_label(b) || (b.data->classes() > 0 && b.data->labels_per_sample() == 1);
+       },
+       "replicas.split: by_label needs samples of one class each"},
       {"the_best_by_accuracy",
        [](const B& b) {
-         return b.data->classes() > 0 || b.experiment.stop().monitor() != proto::Stop::accuracy
-                    ? ""
-                    : "stop.monitor: accuracy needs data with classes; right is loss";
-       }},
+         return b.data->classes() > 0 || b.experiment.stop().monitor() != proto::Stop::accuracy;
+       },
+       "stop.monitor: accuracy needs data with classes; right is loss"},
       {"a_batch_of_a_share",
        [](const B& b) {
          return !by_label(b) ||
@@ -91,10 +87,9 @@ Constraints<Blueprint> data_checks() {
        }},
       {"classes_to_be_accurate_in",
        [](const B& b) {
-         return b.experiment.stop().target_accuracy() == 0 || b.data->classes() > 0
-                    ? ""
-                    : "stop.target_accuracy: needs record.evaluate and data with classes";
-       }},
+         return b.experiment.stop().target_accuracy() == 0 || b.data->classes() > 0;
+       },
+       "stop.target_accuracy: needs record.evaluate and data with classes"},
   };
 }
 
@@ -115,9 +110,8 @@ Constraints<Blueprint> network_checks() {
 }
 
 bool has_buffers(const Network& network) {
-  return std::any_of(network.layers.begin(), network.layers.end(), [](const auto& layer) {
-    return !layer->buffers().empty();
-  });
+  return std::ranges::any_of(network.layers,
+                             [](const auto& layer) { return !layer->buffers().empty(); });
 }
 
 Constraints<Blueprint> schedule_checks() {
@@ -127,19 +121,14 @@ Constraints<Blueprint> schedule_checks() {
       {"statistics_of_the_best",
        [](const B& b) {
          return !b.experiment.record().best() || b.experiment.replicas().count() == 1 ||
-                        !has_buffers(b.network)
-                    ? ""
-                    : "record.best: batch normalisation keeps running statistics, and of several "
-                      "replicas only the last ones are there; right is false";
-       }},
+                !has_buffers(b.network);
+       },
+       "record.best: batch normalisation keeps running statistics, and of several replicas only "
+       "the last ones are there; right is false"},
       {"copies_without_statistics",
-       [](const B& b) {
-         return b.schedule->copies.empty() || !has_buffers(b.network)
-                    ? ""
-                    : "pipeline.copies: batch normalisation keeps running statistics, of which "
-                      "each "
-                      "copy would have its own; right is a network without it, or no copies";
-       }},
+       [](const B& b) { return b.schedule->copies.empty() || !has_buffers(b.network); },
+       "pipeline.copies: batch normalisation keeps running statistics, of which each copy would "
+       "have its own; right is a network without it, or no copies"},
       {"all_reduce_that_can_be_interrupted",
        [](const B& b) {
          return can_be_interrupted(b)
@@ -155,9 +144,8 @@ Constraints<Blueprint> schedule_checks() {
 
 /// Whether some chunk reads a parameter of another.
 bool has_tied(const Blueprint& b) {
-  return std::any_of(b.chunks.begin(), b.chunks.end(), [](const auto& chunk) {
-    return !chunk->borrowed().empty();
-  });
+  return std::ranges::any_of(b.chunks,
+                             [](const auto& chunk) { return !chunk->borrowed().empty(); });
 }
 
 /// Whether a cut of the network goes through a skip connection.
@@ -242,12 +230,9 @@ Constraints<Blueprint> chunk_checks() {
                           choice_name(b.experiment.model()));
        }},
       {"copies_without_tied_parameters",
-       [](const Blueprint& b) {
-         return b.schedule->copies.empty() || !has_tied(b)
-                    ? ""
-                    : "pipeline.copies: chunks that share a parameter need one step of it at each "
-                      "mini-batch; right is model.gpt.tied=false, or no copies";
-       }},
+       [](const Blueprint& b) { return b.schedule->copies.empty() || !has_tied(b); },
+       "pipeline.copies: chunks that share a parameter need one step of it at each mini-batch; "
+       "right is model.gpt.tied=false, or no copies"},
       {"a_tensor_for_each_shard",
        [](const Blueprint& b) {
          if (too_small(b) < 0) {
@@ -294,12 +279,10 @@ const Constraints<OnClock>& clock_checks() {
       {"an_order_that_can_be_repeated",
        [](const OnClock& run) {
          return run.virtual_clock || !run.experiment.record().order() ||
-                        shared_by(run.experiment) != Shared::buffer
-                    ? ""
-                    : "record.order: the order of messages says nothing of what threads do to a "
-                      "shared buffer, so such a run cannot be repeated; set record.order=false, or "
-                      "use troupe sim";
-       }},
+                shared_by(run.experiment) != Shared::buffer;
+       },
+       "record.order: the order of messages says nothing of what threads do to a shared buffer, so "
+       "such a run cannot be repeated; set record.order=false, or use troupe sim"},
       {"hold_back_of_real_seconds",
        [](const OnClock& run) {
          return !is_held_back(run.experiment) ||
@@ -313,11 +296,10 @@ const Constraints<OnClock>& clock_checks() {
        }},
       {"faults_that_are_simulated",
        [](const OnClock& run) {
-         return run.virtual_clock || !any_faults(run.experiment.clock().faults())
-                    ? ""
-                    : "clock.faults: hosts, links and what befalls them are simulated, on the "
-                      "virtual clock alone; use troupe sim";
-       }},
+         return run.virtual_clock || !any_faults(run.experiment.clock().faults());
+       },
+       "clock.faults: hosts, links and what befalls them are simulated, on the virtual clock "
+       "alone; use troupe sim"},
   };
   return rows;
 }
@@ -345,9 +327,7 @@ const Constraints<Blueprint>& blueprint_checks(Known known) {
 }
 
 Result<void> check_experiment(const proto::Experiment& resolved) {
-  if (auto known = register_peer_exchanges(); !known) {
-    return known;
-  }
+  TROUPE_TRY(register_peer_exchanges());
   return check_rows(experiment_checks(), resolved);
 }
 

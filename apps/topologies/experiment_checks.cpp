@@ -102,29 +102,21 @@ Rows placement_checks() {
       {"names_on_processes", check_placement_names},
       {"precision_of_the_devices", check_precisions},
       {"quadratic_on_cpu",
-       [](const E& e) {
-         return !e.model().has_quadratic() || !on_gpu(e)
-                    ? ""
-                    : "placement.devices: quadratic runs on cpu only";
-       }},
+       [](const E& e) { return !e.model().has_quadratic() || !on_gpu(e); },
+       "placement.devices: quadratic runs on cpu only"},
       {"mixture_on_cpu",
        [](const E& e) {
          const auto& list = e.model().layers().layer();
-         const bool mixes =
-             e.model().llama().experts() > 0 ||
-             std::any_of(list.begin(), list.end(), [](const proto::LayerSpec& layer) {
-               return layer.has_mixture();
-             });
+         const bool mixes = e.model().llama().experts() > 0 ||
+                            std::ranges::any_of(list, [](const proto::LayerSpec& layer) {
+                              return layer.has_mixture();
+                            });
          return !mixes || !on_gpu(e) ? ""
                                      : "placement.devices: a mixture of experts runs on cpu only";
        }},
       {"lenet5_without_cudnn_on_cpu",
-       [](const E& e) {
-         return !e.model().has_lenet5() || !on_gpu(e) || !cudnn_version().empty()
-                    ? ""
-                    : "placement.devices: lenet5 runs on cpu only in this build, which has no "
-                      "cuDNN";
-       }},
+       [](const E& e) { return !e.model().has_lenet5() || !on_gpu(e) || !cudnn_version().empty(); },
+       "placement.devices: lenet5 runs on cpu only in this build, which has no cuDNN"},
   };
 }
 
@@ -137,9 +129,7 @@ Result<void> check_schedule_chosen(const E& e) {
 
 Result<void> check_schedule_keys(const E& e) {
   auto options = schedule_options(e);
-  if (!options) {
-    return options.error();
-  }
+  TROUPE_TRY(options);
   options->synchronous_batches = synchronous_epochs(e) > 0 ? 1 : 0;  // how many tells the data
   return check_schedule_options(*options);
 }
@@ -182,40 +172,29 @@ Rows partition_checks() {
 }
 
 Rows stage_copies_checks() {
-  return {
-      {"copies_of_stashed_weights",
-       [](const E& e) {
-         return e.pipeline().copies().empty() || e.pipeline().weights().has_stash()
-                    ? ""
-                    : "pipeline.copies: copies of a stage are updated while others of its "
-                      "mini-batches are under way; right is pipeline.weights stash";
-       }},
-      {"copies_in_one_pipe",
-       [](const E& e) {
-         return e.pipeline().copies().empty() ||
-                        (e.replicas().count() == 1 && shared_by(e) != Shared::buffer &&
-                         shared_by(e) != Shared::own && decoupled_of(e) == nullptr &&
-                         e.record().angle_every() == 0)
-                    ? ""
-                    : "pipeline.copies: they are for one replica, trained by backpropagation; "
-                      "right are replicas.count 1, no hogwild or sandblaster, decoupled none and "
-                      "record.angle_every 0";
-       }},
-      {"copies_on_cpu",
-       [](const E& e) {
-         return e.pipeline().copies().empty() || !on_gpu(e)
-                    ? ""
-                    : "pipeline.copies: they run on cpu only, where all share the weights in one "
-                      "memory";
-       }},
-      {"copies_of_chosen_chunks",
-       [](const E& e) {
-         return e.pipeline().copies().empty() || !mixes(e)
-                    ? ""
-                    : "pipeline.partition: mixed gives stages several chunks, and pipeline.copies "
-                      "chunks several stages; right is flops or profiled";
-       }},
-  };
+  return only_where<E>(
+      [](const E& e) { return !e.pipeline().copies().empty(); },
+      {
+          {"copies_of_stashed_weights",
+           [](const E& e) { return e.pipeline().weights().has_stash(); },
+           "pipeline.copies: stages that take turns are updated while others of their mini-batches "
+           "are under way; right is pipeline.weights stash"},
+          {"copies_in_one_pipe",
+           [](const E& e) {
+             return e.replicas().count() == 1 && shared_by(e) != Shared::buffer &&
+                    shared_by(e) != Shared::own && decoupled_of(e) == nullptr &&
+                    e.record().angle_every() == 0;
+           },
+           "pipeline.copies: they are for one replica, trained by backpropagation; right are "
+           "replicas.count 1, no hogwild or sandblaster, decoupled none and record.angle_every 0"},
+          {"copies_on_cpu",
+           [](const E& e) { return !on_gpu(e); },
+           "pipeline.copies: they run on cpu only, where all share the weights in one memory"},
+          {"copies_of_chosen_chunks",
+           [](const E& e) { return !mixes(e); },
+           "pipeline.partition: mixed gives stages several chunks, and pipeline.copies chunks "
+           "several stages; right is flops or profiled"},
+      });
 }
 
 Rows batch_checks() {
@@ -231,11 +210,9 @@ Rows batch_checks() {
       {"growth_of_one_replica",
        [](const E& e) {
          return e.data().growth().at().empty() ||
-                        (e.replicas().count() == 1 && batches_per_update(e) == 1)
-                    ? ""
-                    : "data.growth: mini-batches grow with one replica only, each of them an "
-                      "update";
-       }},
+                (e.replicas().count() == 1 && batches_per_update(e) == 1);
+       },
+       "data.growth: mini-batches grow with one replica only, each of them an update"},
       {"growth_in_order", check_growth},
       {"something_to_learn",
        [](const E& e) {
@@ -302,38 +279,29 @@ Rows stop_checks() {
   return {
       {"an_end",
        [](const E& e) {
-         return has_length(e) || e.stop().seconds() != 0 || e.stop().target_accuracy() != 0
-                    ? ""
-                    : "stop: the run would never end; set stop.updates, stop.epochs, stop.seconds "
-                      "or stop.target_accuracy";
-       }},
+         return has_length(e) || e.stop().seconds() != 0 || e.stop().target_accuracy() != 0;
+       },
+       "stop: the run would never end; set stop.updates, stop.epochs, stop.seconds or "
+       "stop.target_accuracy"},
       {"accuracy_is_evaluated",
-       [](const E& e) {
-         return e.stop().target_accuracy() == 0 || e.record().evaluate()
-                    ? ""
-                    : "stop.target_accuracy: needs record.evaluate and data with classes";
-       }},
+       [](const E& e) { return e.stop().target_accuracy() == 0 || e.record().evaluate(); },
+       "stop.target_accuracy: needs record.evaluate and data with classes"},
       {"the_best_is_evaluated",
-       [](const E& e) {
-         return !asks_for_best(e) || e.record().evaluate()
-                    ? ""
-                    : "stop.patience: it and record.best need record.evaluate";
-       }},
+       [](const E& e) { return !asks_for_best(e) || e.record().evaluate(); },
+       "stop.patience: it and record.best need record.evaluate"},
       {"the_best_of_pinned_weights",
        [](const E& e) {
-         return !asks_for_best(e) || !(shared_by(e) == Shared::own || e.data().has_sparse())
-                    ? ""
-                    : "stop.patience: it and record.best do not go with sandblaster or sparse "
-                      "rows; right are 0 and false";
-       }},
+         return !asks_for_best(e) || !(shared_by(e) == Shared::own || e.data().has_sparse());
+       },
+       "stop.patience: it and record.best do not go with sandblaster or sparse rows; right are 0 "
+       "and false"},
       {"each_replica_has_weights",
        [](const E& e) {
          return e.record().each_replica() != proto::Record::always ||
-                        (e.record().evaluate() && e.replicas().count() > 1 && exchange_of(e).peer)
-                    ? ""
-                    : "record.each_replica: always is for several replicas that are evaluated and "
-                      "share no server (gossip, sgp, ad_psgd, strom)";
-       }},
+                (e.record().evaluate() && e.replicas().count() > 1 && exchange_of(e).peer);
+       },
+       "record.each_replica: always is for several replicas that are evaluated and share no server "
+       "(gossip, sgp, ad_psgd, strom)"},
       {"a_length_for_the_rate",
        [](const E& e) {
          const proto::RateSchedule& rates = e.optimizer().schedule();

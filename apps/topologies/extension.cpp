@@ -2,6 +2,7 @@
 
 #include "apps/topologies/hogwild.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 
 namespace troupe {
 
@@ -14,17 +15,12 @@ Result<void> check_extension(const proto::Experiment& e) {
     return {};
   }
   const auto chosen = extensions().chosen(e.extension().custom(), "extension");
-  if (!chosen) {
-    return chosen.error();
-  }
+  TROUPE_TRY(chosen);
   if (shared_by(e) == Shared::own || is_sparse_hogwild(e)) {
-    return Error{ErrorKind::usage,
-                 concat("extension: ",
-                        (*chosen)->info.name,
-                        " joins stages and shards, and ",
-                        exchange_of(e).info.name,
-                        is_sparse_hogwild(e) ? " on sparse rows" : "",
-                        " has none; leave it out")};
+    return usage_error("extension: {} joins stages and shards, and {}{} has none; leave it out",
+                       (*chosen)->info.name,
+                       exchange_of(e).info.name,
+                       is_sparse_hogwild(e) ? " on sparse rows" : "");
   }
   return (*chosen)->info.check ? (*chosen)->info.check(e) : Result<void>();
 }

@@ -7,19 +7,11 @@
 #include "kernels/wording.hpp"
 
 #include <memory>
-#include <string>
 
 namespace troupe {
 namespace {
 
 using E = proto::Experiment;
-
-/// A row of sparse Hogwild's.
-Constraint<E> of_sparse(std::string_view name, bool (*fits)(const E&), const char* says) {
-  return {name, [fits, says](const E& e) {
-            return !is_sparse_hogwild(e) || fits(e) ? "" : says;
-          }};
-}
 
 }  // namespace
 
@@ -28,42 +20,37 @@ bool is_sparse_hogwild(const proto::Experiment& e) {
 }
 
 Constraints<proto::Experiment> sparse_hogwild_checks() {
-  return {
-      of_sparse(
-          "sparse_hogwild_in_one_stage",
-          [](const E& e) {
-            return e.pipeline().stages() == 1 && e.pipeline().micro_batches() == 1;
-          },
-          "pipeline: sparse Hogwild goes row by row through one layer; stages and micro_batches "
-          "are 1"),
-      of_sparse(
-          "sparse_hogwild_on_cpu",
-          [](const E& e) { return all_devices(e).front().kind == DeviceKind::cpu; },
-          "placement.devices: sparse Hogwild runs on cpu only"),
-      of_sparse(
-          "sparse_hogwild_in_fp32",
-          [](const E& e) { return precision_of(e) == Precision::fp32; },
-          "placement.precision: sparse Hogwild multiplies no matrices; right is fp32"),
-      of_sparse(
-          "sparse_hogwild_labels",
-          [](const E& e) { return e.model().label_smoothing() == 0; },
-          "model.label_smoothing: sparse Hogwild takes labels as they are; right is 0"),
-      of_sparse(
-          "sparse_hogwild_by_sgd",
-          [](const E& e) { return e.optimizer().rule() == proto::OptimizerRule::sgd; },
-          "optimizer.rule: sparse Hogwild writes what a row touches and nothing else; set sgd"),
-      of_sparse(
-          "sparse_hogwild_touches_no_more",
-          [](const E& e) {
-            return e.optimizer().weight_decay() == 0 && e.optimizer().clip_norm() == 0;
-          },
-          "optimizer: weight_decay and clip_norm would touch every weight at every row; sparse "
-          "Hogwild has neither"),
-      of_sparse(
-          "sparse_hogwild_interleaved",
-          [](const E& e) { return e.replicas().split() == proto::Replicas::interleaved; },
-          "replicas.split: sparse Hogwild deals rows interleaved"),
-  };
+  return only_where<E>(
+      is_sparse_hogwild,
+      {
+          {"sparse_hogwild_in_one_stage",
+           [](const E& e) {
+             return e.pipeline().stages() == 1 && e.pipeline().micro_batches() == 1;
+           },
+           "pipeline: sparse Hogwild goes row by row through one layer; stages and micro_batches "
+           "are 1"},
+          {"sparse_hogwild_on_cpu",
+           [](const E& e) { return all_devices(e).front().kind == DeviceKind::cpu; },
+           "placement.devices: sparse Hogwild runs on cpu only"},
+          {"sparse_hogwild_in_fp32",
+           [](const E& e) { return precision_of(e) == Precision::fp32; },
+           "placement.precision: sparse Hogwild multiplies no matrices; right is fp32"},
+          {"sparse_hogwild_labels",
+           [](const E& e) { return e.model().label_smoothing() == 0; },
+           "model.label_smoothing: sparse Hogwild takes labels as they are; right is 0"},
+          {"sparse_hogwild_by_sgd",
+           [](const E& e) { return e.optimizer().rule() == proto::OptimizerRule::sgd; },
+           "optimizer.rule: sparse Hogwild writes what a row touches and nothing else; set sgd"},
+          {"sparse_hogwild_touches_no_more",
+           [](const E& e) {
+             return e.optimizer().weight_decay() == 0 && e.optimizer().clip_norm() == 0;
+           },
+           "optimizer: weight_decay and clip_norm would touch every weight at every row; sparse "
+           "Hogwild has neither"},
+          {"sparse_hogwild_interleaved",
+           [](const E& e) { return e.replicas().split() == proto::Replicas::interleaved; },
+           "replicas.split: sparse Hogwild deals rows interleaved"},
+      });
 }
 
 Constraints<Blueprint> hogwild_length_checks() {

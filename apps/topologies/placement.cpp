@@ -5,6 +5,7 @@
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/seats.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/record/sha256.hpp"
 #include "runtime/schemes/exchanges/all_reduce.hpp"
 
@@ -184,13 +185,12 @@ std::string Seating::wrong_copies() const {
                "lost anyhow, needs none; name another process";
       }
       if (const auto [other, first] = taken.emplace(process, what); !first) {
-        return concat("placement.on: ",
-                      other->second,
-                      " and ",
-                      what,
-                      " would both be lost with process ",
-                      process,
-                      "; copies of one server (replicas.copies) play in different processes");
+        return fill_in(
+            "placement.on: {} and {} would both be lost with process {}; copies of one server "
+            "(replicas.copies) play in different processes",
+            other->second,
+            what,
+            process);
       }
     }
   }
@@ -340,17 +340,14 @@ Result<Placement> place(const Blueprint& b, int processes) {
   const auto replicas = static_cast<std::int32_t>(e.replicas().count());
   const std::int32_t stages = b.schedule->options.stages;
   auto named = PlacementNames::parse(e);
-  if (!named) {
-    return named.error();
-  }
+  TROUPE_TRY(named);
   if (named->empty() && !Seats(replicas, stages, processes).fit()) {
-    return refused(concat(processes,
-                          " are more than this run has places for: ",
-                          replicas,
-                          " x ",
-                          stages,
-                          " (replicas x stages); name at most ",
-                          replicas * stages));
+    return refused(fill_in(
+        "{} are more than this run has places for: {} x {} (replicas x stages); name at most {}",
+        processes,
+        replicas,
+        stages,
+        replicas * stages));
   }
   const Roster who(b);
   const Seating seating(b, who, processes, *named);
@@ -365,16 +362,13 @@ Result<Placement> place(const Blueprint& b, int processes) {
   for (std::size_t id = 0; id < who.entries().size(); ++id) {
     all.push_back({who.entries()[id].name, placement.process_of[id]});
   }
-  if (auto sound = named->check(processes, all); !sound) {
-    return sound.error();
-  }
+  TROUPE_TRY(named->check(processes, all));
   if (const int idle = seating.idle(); idle >= 0) {
     return Error{ErrorKind::usage,
-                 concat("placement.on: process ",
-                        idle,
-                        " of ",
-                        processes,
-                        " has no stage and no server; name fewer processes, or what it plays")};
+                 fill_in("placement.on: process {} of {} has no stage and no server; name fewer "
+                         "processes, or what it plays",
+                         idle,
+                         processes)};
   }
   placement.digest = digest_of(who, placement.process_of);
   return placement;

@@ -60,9 +60,8 @@ Result<void> PlacementNames::check(int processes, const std::vector<Other>& othe
     if (entry.used) {
       continue;
     }
-    const auto other = std::find_if(others.begin(), others.end(), [&](const Other& one) {
-      return fits(entry.names, one.name);
-    });
+    const auto other =
+        std::ranges::find_if(others, [&](const Other& one) { return fits(entry.names, one.name); });
     if (other == others.end()) {
       return wrong(entry.text, "fits no stage or server of this run");
     }

@@ -4,7 +4,6 @@
 #include "kernels/result.hpp"
 #include "messages/proto.hpp"
 
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>

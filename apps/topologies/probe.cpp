@@ -12,10 +12,13 @@ namespace {
 
 using E = proto::Experiment;
 
+bool measures_angles(const E& e) {
+  return e.record().angle_every() > 0;
+}
+
 bool all_on_cpu(const E& e) {
   const auto& names = e.placement().devices();
-  return std::all_of(
-      names.begin(), names.end(), [](const std::string& name) { return name == "cpu"; });
+  return std::ranges::all_of(names, [](const std::string& name) { return name == "cpu"; });
 }
 
 }  // namespace
@@ -34,31 +37,23 @@ std::unique_ptr<Machine> make_probe(const Blueprint& b, Stream& stream) {
 }
 
 Constraints<E> probe_checks() {
-  return {
-      {"angle_of_one_replica",
-       [](const E& e) {
-         const Shared shared = shared_by(e);
-         return e.record().angle_every() == 0 ||
-                        (e.replicas().count() == 1 && shared != Shared::buffer &&
-                         shared != Shared::own && !is_sparse_hogwild(e))
-                    ? ""
-                    : "record.angle_every: angles are measured of one replica that shares its "
-                      "weights with nobody; right is 0";
-       }},
-      {"angle_on_cpu",
-       [](const E& e) {
-         return e.record().angle_every() == 0 || all_on_cpu(e)
-                    ? ""
-                    : "record.angle_every: angles are measured on cpu only; right is 0";
-       }},
-      {"angle_of_labels",
-       [](const E& e) {
-         return e.record().angle_every() == 0 || !e.model().has_quadratic()
-                    ? ""
-                    : "record.angle_every: the gradient of quadratic is of its weights alone, "
-                      "without samples or labels; right is 0";
-       }},
-  };
+  return only_where<E>(measures_angles,
+                       {
+                           {"angle_of_one_replica",
+                            [](const E& e) {
+                              return e.replicas().count() == 1 && shared_by(e) != Shared::buffer &&
+                                     shared_by(e) != Shared::own && !is_sparse_hogwild(e);
+                            },
+                            "record.angle_every: angles are measured of one replica that shares "
+                            "its weights with nobody; right is 0"},
+                           {"angle_on_cpu",
+                            [](const E& e) { return all_on_cpu(e); },
+                            "record.angle_every: angles are measured on cpu only; right is 0"},
+                           {"angle_of_labels",
+                            [](const E& e) { return !e.model().has_quadratic(); },
+                            "record.angle_every: the gradient of quadratic is of its weights "
+                            "alone, without samples or labels; right is 0"},
+                       });
 }
 
 }  // namespace troupe

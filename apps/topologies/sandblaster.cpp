@@ -42,112 +42,92 @@ bool is_sandblaster(const E& e) {
   return shared_by(e) == Shared::own;
 }
 
-/// A row of Sandblaster's.
-template <class Complaint>
-Constraint<E> of_sandblaster(std::string_view name, Complaint complaint) {
-  return {name, [complaint](const E& e) {
-            return is_sandblaster(e) ? complaint(e) : "";
-          }};
-}
-
-/// One that needs the data, or the chunks.
-template <class Complaint>
-Constraint<Blueprint> of_sandblaster_run(std::string_view name, Complaint complaint) {
-  return {name, [complaint](const Blueprint& b) {
-            return is_sandblaster(b.experiment) ? complaint(b) : "";
-          }};
+bool is_run_of_sandblaster(const Blueprint& b) {
+  return is_sandblaster(b.experiment);
 }
 
 }  // namespace
 
 Constraints<proto::Experiment> sandblaster_checks() {
-  return {
-      of_sandblaster("sandblaster_in_one_stage",
-                     [](const E& e) {
-                       return e.pipeline().stages() == 1 && e.pipeline().micro_batches() == 1
-                                  ? ""
-                                  : "pipeline: a sandblaster replica is one stage, and "
-                                    "replicas.exchange.sandblaster.portions cut its batch; stages "
-                                    "and micro_batches are 1";
-                     }),
-      of_sandblaster("sandblaster_on_cpu",
-                     [](const E& e) {
-                       return all_devices(e).front().kind == DeviceKind::cpu
-                                  ? ""
-                                  : "placement.devices: sandblaster runs on cpu only";
-                     }),
-      of_sandblaster("sandblaster_without_rate",
-                     [](const E& e) {
-                       return e.replicas().rate_factor() == 0 || e.replicas().rate_factor() == 1
-                                  ? ""
-                                  : "replicas.rate_factor: L-BFGS makes sandblaster's steps, and "
-                                    "has no learning rate; leave it at 0";
-                     }),
-      of_sandblaster("sandblaster_without_optimizer",
-                     [](const E& e) {
-                       const std::string key = changed_key(e.optimizer());
-                       return key.empty()
-                                  ? ""
-                                  : fill_in(
-                                        "optimizer.{}: L-BFGS makes sandblaster's steps, and reads "
-                                        "nothing of optimizer; leave all of it at its defaults",
-                                        key);
-                     }),
-  };
+  return only_where<E>(
+      is_sandblaster,
+      {
+          {"sandblaster_in_one_stage",
+           [](const E& e) {
+             return e.pipeline().stages() == 1 && e.pipeline().micro_batches() == 1;
+           },
+           "pipeline: a sandblaster replica is one stage, and "
+           "replicas.exchange.sandblaster.portions cut its batch; stages and micro_batches are 1"},
+          {"sandblaster_on_cpu",
+           [](const E& e) { return all_devices(e).front().kind == DeviceKind::cpu; },
+           "placement.devices: sandblaster runs on cpu only"},
+          {"sandblaster_without_rate",
+           [](const E& e) {
+             return e.replicas().rate_factor() == 0 || e.replicas().rate_factor() == 1;
+           },
+           "replicas.rate_factor: L-BFGS makes sandblaster's steps, and has no learning rate; "
+           "leave it at 0"},
+          {"sandblaster_without_optimizer",
+           [](const E& e) {
+             const std::string key = changed_key(e.optimizer());
+             return key.empty() ? ""
+                                : fill_in(
+                                      "optimizer.{}: L-BFGS makes sandblaster's steps, and reads "
+                                      "nothing of optimizer; leave all of it at its defaults",
+                                      key);
+           }},
+      });
 }
 
 Constraints<Blueprint> sandblaster_data_checks() {
-  return {
-      of_sandblaster_run("sandblaster_of_all_the_data",
-                         [](const Blueprint& b) {
-                           const std::int64_t samples = b.data->size(Split::train);
-                           const std::int64_t batch = b.experiment.data().batch_size();
-                           return batch == samples
-                                      ? ""
-                                      : fill_in(
-                                            "data.batch_size: sandblaster's batch is all of the "
-                                            "training data; set it to {} (it is {})",
-                                            samples,
-                                            batch);
-                         }),
-      of_sandblaster_run("sandblaster_portions_with_samples",
-                         [](const Blueprint& b) {
-                           const std::int64_t samples = b.data->size(Split::train);
-                           const std::int64_t portions =
-                               b.experiment.replicas().exchange().sandblaster().portions();
-                           return portions <= samples
-                                      ? ""
-                                      : fill_in(
-                                            "replicas.exchange.sandblaster.portions: {} is more "
-                                            "than the {} training samples",
-                                            portions,
-                                            samples);
-                         }),
-  };
+  return only_where<Blueprint>(
+      is_run_of_sandblaster,
+      {
+          {"sandblaster_of_all_the_data",
+           [](const Blueprint& b) {
+             const std::int64_t samples = b.data->size(Split::train);
+             const std::int64_t batch = b.experiment.data().batch_size();
+             return batch == samples ? ""
+                                     : fill_in(
+                                           "data.batch_size: sandblaster's batch is all of the "
+                                           "training data; set it to {} (it is {})",
+                                           samples,
+                                           batch);
+           }},
+          {"sandblaster_portions_with_samples",
+           [](const Blueprint& b) {
+             const std::int64_t samples = b.data->size(Split::train);
+             const std::int64_t portions =
+                 b.experiment.replicas().exchange().sandblaster().portions();
+             return portions <= samples ? ""
+                                        : fill_in(
+                                              "replicas.exchange.sandblaster.portions: {} is more "
+                                              "than the {} training samples",
+                                              portions,
+                                              samples);
+           }},
+      });
 }
 
 Constraints<Blueprint> sandblaster_chunk_checks() {
-  return {
-      of_sandblaster_run(
-          "sandblaster_in_one_chunk",
-          [](const Blueprint& b) {
-            return b.chunks.size() == 1
-                       ? ""
-                       : fill_in(
-                             "pipeline: a sandblaster replica has the whole network in one chunk, "
-                             "and pipeline.schedule or pipeline.stage_of make {} of it; right is "
-                             "another schedule, and no stage_of",
-                             b.chunks.size());
-          }),
-      of_sandblaster_run(
-          "sandblaster_without_batch_norm",
-          [](const Blueprint& b) {
-            return b.chunks.front()->buffers().empty()
-                       ? ""
-                       : "model: sandblaster needs a loss that is a function of weights and "
-                         "samples alone; batch norm looks at the whole portion";
-          }),
-  };
+  return only_where<Blueprint>(
+      is_run_of_sandblaster,
+      {
+          {"sandblaster_in_one_chunk",
+           [](const Blueprint& b) {
+             return b.chunks.size() == 1
+                        ? ""
+                        : fill_in(
+                              "pipeline: a sandblaster replica has the whole network in one chunk, "
+                              "and pipeline.schedule or pipeline.stage_of make {} of it; right is "
+                              "another schedule, and no stage_of",
+                              b.chunks.size());
+           }},
+          {"sandblaster_without_batch_norm",
+           [](const Blueprint& b) { return b.chunks.front()->buffers().empty(); },
+           "model: sandblaster needs a loss that is a function of weights and samples alone; batch "
+           "norm looks at the whole portion"},
+      });
 }
 
 std::vector<ChunkTimes> sandblaster_times(const Blueprint& b) {

@@ -26,7 +26,7 @@ std::string obstacle(const E& e) {
                    exchange_of(e).info.name);
   }
   if (!p.copies().empty()) {
-    return "a stage with copies is not cut; right is pipeline.copies=[]";
+    return "stages that take turns are not cut; right is pipeline.copies=[]";
   }
   if (p.partition() != proto::Pipeline::flops && p.cut().empty() && p.stages() > 1) {
     return "pipeline.partition measures layers that are whole; right is flops, or pipeline.cut";
@@ -88,13 +88,9 @@ Result<void> widen(Blueprint& b) {
   }
   auto first_layers =
       cut_network(b.network, b.schedule->chunks, {pipeline.cut().begin(), pipeline.cut().end()});
-  if (!first_layers) {
-    return first_layers.error();
-  }
+  TROUPE_TRY(first_layers);
   auto grid = cut_in_width(b.network, *first_layers, static_cast<std::int32_t>(pipeline.width()));
-  if (!grid) {
-    return grid.error();
-  }
+  TROUPE_TRY(grid);
   const std::int32_t width = grid->network.width;
   b.schedule = std::make_shared<const Schedule>(cut_in_width(*b.schedule, grid->sections, width));
   b.view = cut_in_width(b.view, grid->sections, width);

@@ -95,13 +95,9 @@ std::string total(const std::vector<SafetensorsEntry>& entries) {
 
 Result<std::string> list(const CkptArguments& arguments) {
   auto file = SafetensorsFile::open(weights_path(arguments.files[0]));
-  if (!file) {
-    return file.error();
-  }
+  TROUPE_TRY(file);
   auto entries = selection(*file, arguments);
-  if (!entries) {
-    return entries.error();
-  }
+  TROUPE_TRY(entries);
   std::vector<std::vector<std::string>> rows{{"name", "dtype", "shape", "elements"}};
   for (const SafetensorsEntry& entry : *entries) {
     rows.push_back(
@@ -116,23 +112,15 @@ Result<std::string> list(const CkptArguments& arguments) {
 
 Result<std::string> export_weights(const CkptArguments& arguments) {
   const std::string& out = arguments.files[1];
-  if (auto free = refuse_existing(out); !free) {
-    return free.error();
-  }
+  TROUPE_TRY(refuse_existing(out));
   auto file = SafetensorsFile::open(weights_path(arguments.files[0]));
-  if (!file) {
-    return file.error();
-  }
+  TROUPE_TRY(file);
   if (arguments.hugging_face) {
     file = to_hugging_face(*file);
   }
   auto entries = selection(*file, arguments);
-  if (!entries) {
-    return entries.error();
-  }
-  if (auto written = write_safetensors(out, *entries, file->metadata()); !written) {
-    return written.error();
-  }
+  TROUPE_TRY(entries);
+  TROUPE_TRY(write_safetensors(out, *entries, file->metadata()));
   return concat("wrote ", out, ": ", total(*entries), '\n');
 }
 
@@ -154,28 +142,18 @@ std::vector<ParameterValues> starting_values(const Blueprint& blueprint) {
 
 Result<std::string> import_weights(const CkptArguments& arguments) {
   const std::string& out = arguments.files[2];
-  if (auto free = refuse_existing(out); !free) {
-    return free.error();
-  }
+  TROUPE_TRY(refuse_existing(out));
   auto experiment = load_experiment(arguments.files[1], arguments.assignments);
-  if (!experiment) {
-    return experiment.error();
-  }
+  TROUPE_TRY(experiment);
   experiment->clear_start_from();  // it may be what is to be made here
   experiment->clear_start_from_skip();
   const auto phases = phases_of(*experiment);
-  if (!phases) {
-    return phases.error();
-  }
+  TROUPE_TRY(phases);
   auto blueprint = make_blueprint(phases->front());
-  if (!blueprint) {
-    return blueprint.error();
-  }
+  TROUPE_TRY(blueprint);
   const std::vector<WeightSpec> specs = weight_specs(blueprint->network);
   const auto file = SafetensorsFile::open(weights_path(arguments.files[0]));
-  if (!file) {
-    return file.error();
-  }
+  TROUPE_TRY(file);
   auto values = read_weights(
       arguments.hugging_face ? from_hugging_face(*file, specs) : *file, specs, arguments.skip);
   if (!values) {
@@ -185,15 +163,10 @@ Result<std::string> import_weights(const CkptArguments& arguments) {
   blueprint->start = *std::move(values);
   const std::string skipped = skipped_text(*blueprint);
   const auto told = read_preparation(arguments.files[0]);
-  if (!told) {
-    return told.error();
-  }
+  TROUPE_TRY(told);
   // What the file says of the data that it was trained on, before what the experiment's data come to now.
   const Preparation* prepared = *told ? &**told : blueprint->data->preparation();
-  if (auto written = write_weights(out, specs, starting_values(*blueprint), version(), prepared);
-      !written) {
-    return written.error();
-  }
+  TROUPE_TRY(write_weights(out, specs, starting_values(*blueprint), version(), prepared));
   return fill_in(
       "{}wrote {}: the {} parameters of {}; --set start_from={} starts a run with them\n",
       skipped,
@@ -205,20 +178,13 @@ Result<std::string> import_weights(const CkptArguments& arguments) {
 
 Result<std::string> initial_weights(const CkptArguments& arguments) {
   const std::string& out = arguments.files[1];
-  if (auto free = refuse_existing(out); !free) {
-    return free.error();
-  }
+  TROUPE_TRY(refuse_existing(out));
   const auto blueprint =
       make_blueprint({.experiment = arguments.files[0], .assignments = arguments.assignments});
-  if (!blueprint) {
-    return blueprint.error();
-  }
+  TROUPE_TRY(blueprint);
   const std::vector<WeightSpec> specs = weight_specs(blueprint->network);
-  if (auto written = write_weights(
-          out, specs, starting_values(*blueprint), version(), blueprint->data->preparation());
-      !written) {
-    return written.error();
-  }
+  TROUPE_TRY(write_weights(
+      out, specs, starting_values(*blueprint), version(), blueprint->data->preparation()));
   return fill_in(
       "wrote {}: the {} parameters that {} starts with\n", out, specs.size(), arguments.files[0]);
 }
@@ -226,9 +192,7 @@ Result<std::string> initial_weights(const CkptArguments& arguments) {
 /// "400 updates  real clock  12.3 MiB", of a checkpoint that is whole. Error (data) where it is not.
 Result<std::vector<std::string>> verified(const std::filesystem::path& path) {
   const auto checkpoint = read_checkpoint(path);
-  if (!checkpoint) {
-    return checkpoint.error();
-  }
+  TROUPE_TRY(checkpoint);
   if (const auto experiment = parse_experiment(checkpoint->experiment, path.string());
       !experiment) {
     return Error{ErrorKind::data, experiment.error().message};
@@ -266,8 +230,7 @@ Result<std::string> verify(const CkptArguments& arguments) {
     }
   }
   if (!broken.empty()) {
-    return Error{ErrorKind::data,
-                 concat(broken, rows.size(), " of ", all.size(), " checkpoints can be used")};
+    return data_error("{}{} of {} checkpoints can be used", broken, rows.size(), all.size());
   }
   return table(rows);
 }
@@ -315,8 +278,7 @@ Error unknown_action(const std::string& name) {
 }
 
 Result<std::string> run(const CkptArguments& arguments) {
-  const auto action = std::find_if(
-      kActions.begin(), kActions.end(), [&](const Action& a) { return a.name == arguments.what; });
+  const auto action = std::ranges::find(kActions, arguments.what, &Action::name);
   if (action == kActions.end()) {
     return unknown_action(arguments.what);
   }
@@ -340,37 +302,31 @@ Result<std::string> run(const CkptArguments& arguments) {
 Command declare_ckpt() {
   auto arguments = std::make_shared<CkptArguments>();
   return {
-      .options = {{.names = "WHAT",
-                   .value = &arguments->what,
-                   .doc =
-                       "ls FILE: what is in it; verify DIR: whether checkpoints are whole; export "
-                       "FILE OUT: a copy, or a part of it; import IN "
-                       "EXPERIMENT OUT: checked against the experiment's network; init EXPERIMENT "
-                       "OUT: what a run of it starts with"},
-                  {.names = "FILES",
-                   .value = &arguments->files,
-                   .doc = "safetensors files; a run's folder stands for its weights.safetensors"},
-                  {.names = "--only-glob",
-                   .value = &arguments->only,
-                   .doc = "ls, export: only names like this, as dense*",
-                   .type = "GLOB"},
-                  {.names = "--skip",
-                   .value = &arguments->skip,
-                   .doc = "import: parameters like this, as head*, are not taken from the file but "
-                          "made by seed; repeatable",
-                   .type = "GLOB"},
-                  {.names = "--hugging-face",
-                   .value = &arguments->hugging_face,
-                   .doc = "export, import: the other file has the names and the order of "
-                          "transformers, for gpt and llama"},
-                  set_option(arguments->assignments, "import, init: sets a key of the experiment")},
+      .options =
+          {{.names = "WHAT",
+            .value = &arguments->what,
+            .doc = "ls FILE: what is in it; verify DIR: whether checkpoints are whole; export FILE "
+                   "OUT: a copy, or a part of it; import IN EXPERIMENT OUT: checked against the "
+                   "experiment's network; init EXPERIMENT OUT: what a run of it starts with"},
+           {.names = "FILES",
+            .value = &arguments->files,
+            .doc = "safetensors files; a run's folder stands for its weights.safetensors"},
+           {.names = "--only-glob",
+            .value = &arguments->only,
+            .doc = "ls, export: only names like this, as dense*",
+            .type = "GLOB"},
+           {.names = "--skip",
+            .value = &arguments->skip,
+            .doc = "import: parameters like this, as head*, are not taken from the file but "
+                   "made by seed; repeatable",
+            .type = "GLOB"},
+           {.names = "--hugging-face",
+            .value = &arguments->hugging_face,
+            .doc = "export, import: the other file has the names and the order of "
+                   "transformers, for gpt and llama"},
+           set_option(arguments->assignments, "import, init: sets a key of the experiment")},
       .action = [arguments](Console& console) {
-        const auto text = run(*arguments);
-        if (!text) {
-          return fail(console, text.error());
-        }
-        console.out << *text;
-        return 0;
+        return tell(console, run(*arguments));
       }};
 }
 

@@ -11,6 +11,7 @@
 #include "apps/presets/presets.hpp"
 #include "apps/run/run_folder.hpp"
 #include "apps/verbs/verb.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/record/output_file.hpp"
 
 #include <algorithm>
@@ -44,20 +45,15 @@ Result<Comparison> prepare(const CompareArguments& arguments) {
   c.target = arguments.target;
   for (const std::string& text : arguments.varied) {
     auto varied = parse_varied(text);
-    if (!varied) {
-      return varied.error();
-    }
+    TROUPE_TRY(varied);
     c.varied.insert(c.varied.end(), varied->begin(), varied->end());
   }
   auto schemes =
       make_schemes(arguments.experiments, arguments.set.settings(), c.varied, c.clock == "virtual");
-  if (!schemes) {
-    return schemes.error();
-  }
+  TROUPE_TRY(schemes);
   c.schemes = *std::move(schemes);
   if (c.target && *c.target > 1 && measure_of(c.schemes.schemes) == Measure::accuracy) {
-    return Error{ErrorKind::usage,
-                 concat("--target: ", *c.target, " is no accuracy, which is 1 at most")};
+    return usage_error("--target: {} is no accuracy, which is 1 at most", *c.target);
   }
   return c;
 }
@@ -76,9 +72,7 @@ Result<void> write_files(const std::filesystem::path& folder, const Comparison& 
                                    {"compare.json", json_text(c)},
                                    {"curves.csv", curves_text(c)},
                                    {"runs.csv", runs_text(c)}}) {
-    if (auto written = write_file(folder / name, text); !written) {
-      return written.error();
-    }
+    TROUPE_TRY(write_file(folder / name, text));
   }
   return {};
 }
@@ -103,11 +97,9 @@ Result<void> check(const CompareArguments& arguments) {
   std::error_code code;
   if (std::filesystem::exists(arguments.out, code) && !is_empty_folder(arguments.out) &&
       !KeptTrials::are_in(arguments.out)) {
-    return Error{
-        ErrorKind::usage,
-        concat("--out: ",
-               arguments.out,
-               " exists already and is no comparison that could go on; name a new folder")};
+    return usage_error(
+        "--out: {} exists already and is no comparison that could go on; name a new folder",
+        arguments.out);
   }
   if (arguments.clock == "real" && arguments.jobs > 1) {
     return Error{ErrorKind::usage,
@@ -155,9 +147,8 @@ Result<void> run_all(Console& console, Comparison& c, KeptTrials& kept, int jobs
     if (trial.outcome == Outcome::finished || trial.outcome == Outcome::diverged) {
       auto written = kept.keep(c.schemes.schemes[trial.scheme], trial);
       if (!written && outcome) {  // now: there may be hours to come in which nothing is kept
-        line.note(concat("troupe: ",
-                         written.error().message,
-                         "; the comparison goes on, but could not be gone on with"));
+        line.note(fill_in("troupe: {}; the comparison goes on, but could not be gone on with",
+                          written.error().message));
         outcome = std::move(written);
       }
     }
@@ -178,16 +169,13 @@ Result<void> run_all(Console& console, Comparison& c, KeptTrials& kept, int jobs
 /// Table, files, curves. Error (lost) where a file cannot be written; curves may be missing.
 Result<void> report(Console& console, const Comparison& c, const std::string& folder) {
   console.out << table_text(c) << "files    " << folder << '\n' << std::flush;
-  if (auto written = write_files(folder, c); !written) {
-    return written.error();
-  }
+  TROUPE_TRY(write_files(folder, c));
   const std::vector<Figure> figures = figures_to_draw(c);
   remove_figures(folder, "curves");
   remove_figures(folder, "against-");
   if (figures.empty()) {
-    const bool none = std::none_of(c.trials.begin(), c.trials.end(), [](const Trial& trial) {
-      return trial.outcome == Outcome::finished;
-    });
+    const bool none = std::ranges::none_of(
+        c.trials, [](const Trial& trial) { return trial.outcome == Outcome::finished; });
     console.err << "troupe: no curves are drawn, as "
                 << (none ? "no trial has finished" : "nothing was evaluated") << std::endl;
   }
@@ -203,9 +191,7 @@ Result<void> report(Console& console, const Comparison& c, const std::string& fo
 Result<void> choose_folder(CompareArguments& arguments, std::optional<RunFolder>& numbered) {
   if (arguments.out.empty()) {
     auto made = RunFolder::make(folder_of_runs(), "compare", RunFolder::Of::figures);
-    if (!made) {
-      return made.error();
-    }
+    TROUPE_TRY(made);
     numbered.emplace(*std::move(made));
     arguments.out = numbered->path().string();
     return {};
@@ -258,14 +244,11 @@ Command declare_compare() {
   std::vector<CommandOption> options{
       {.names = "EXPERIMENT",
        .value = &arguments->experiments,
-       .doc = concat("presets, or .textproto or .json files, each as LABEL=NAME where it is to be "
-                     "called so (default: ",
-                     kDefaultPreset,
-                     ", or ",
-                     kOwnDataPreset,
-                     " or ",
-                     kOwnImagesPreset,
-                     " for data of your own)")},
+       .doc = fill_in("presets, or .textproto or .json files, each as LABEL=NAME where it is to be "
+                      "called so (default: {}, or {} or {} for data of your own)",
+                      kDefaultPreset,
+                      kOwnDataPreset,
+                      kOwnImagesPreset)},
       {.names = "--vary",
        .value = &arguments->varied,
        .doc = "a scheme for each value of path=value,value,...; repeatable: for each "
@@ -292,9 +275,8 @@ Command declare_compare() {
        .range = OptionRange{1, kJobsMax}},
       {.names = "--out",
        .value = &arguments->out,
-       .doc =
-           "folder for tables, curves and trials (default: runs/compare-N); made here, or empty, "
-           "or that of the same comparison, which goes on where it was ended",
+       .doc = "folder for tables, curves and trials (default: runs/compare-N); made here, or "
+              "empty, or that of the same comparison, which goes on where it was ended",
        .type = "DIR",
        .refuse_empty = kEmptyFolder},
       {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"}};

@@ -18,12 +18,10 @@ struct ConfigArguments {
   bool json = false;
 };
 
-int print(Console& console, const ConfigArguments& arguments) {
+Result<int> print(Console& console, const ConfigArguments& arguments) {
   auto experiment =
       load_experiment(arguments.experiment.experiment, arguments.experiment.settings());
-  if (!experiment) {
-    return fail(console, experiment.error());
-  }
+  TROUPE_TRY(experiment);
   const std::string text = arguments.json
                                ? print_experiment_json(*experiment)
                                : arguments.experiment.taken("# ") + print_experiment(*experiment);
@@ -35,13 +33,9 @@ int print(Console& console, const ConfigArguments& arguments) {
 /// `told`: what is said of the data.
 Result<std::string> check(const ExperimentArguments& arguments, std::string& told) {
   const auto experiment = load_experiment(arguments.experiment, arguments.settings());
-  if (!experiment) {
-    return experiment.error();
-  }
+  TROUPE_TRY(experiment);
   const auto phases = make_phases(*experiment, {}, true);
-  if (!phases) {
-    return phases.error();
-  }
+  TROUPE_TRY(phases);
   for (const Phase& phase : *phases) {
     told += told.empty() ? data_told(phase.blueprint, true) : "";
   }
@@ -50,9 +44,7 @@ Result<std::string> check(const ExperimentArguments& arguments, std::string& tol
   if (!real && !simulated) {
     return real.error();
   }
-  if (const auto fits = check_memory(*phases); !fits) {
-    return fits.error();
-  }
+  TROUPE_TRY(check_memory(*phases));
   for (const Phase& phase : *phases) {
     if (!phase.missing.empty()) {
       return Error{ErrorKind::data, phase.missing};  // all else is right
@@ -63,7 +55,7 @@ Result<std::string> check(const ExperimentArguments& arguments, std::string& tol
                       : std::string();
 }
 
-int validate(Console& console, const ConfigArguments& arguments) {
+Result<int> validate(Console& console, const ConfigArguments& arguments) {
   std::string told;
   const auto checked = check(arguments.experiment, told);
   if (arguments.json) {
@@ -77,16 +69,14 @@ int validate(Console& console, const ConfigArguments& arguments) {
     console.out << verdict.text() << '\n';
     return checked ? 0 : static_cast<int>(checked.error().kind);
   }
-  if (!checked) {
-    return fail(console, checked.error());
-  }
+  TROUPE_TRY(checked);
   console.out << "ok: " << arguments.experiment.named() << " can be run"
               << (checked->empty() ? "" : " ") << *checked << '\n'
               << told;
   return 0;
 }
 
-int config(Console& console, const ConfigArguments& arguments) {
+Result<int> config(Console& console, const ConfigArguments& arguments) {
   if (arguments.what == "print") {
     return print(console, arguments);
   }
@@ -94,14 +84,12 @@ int config(Console& console, const ConfigArguments& arguments) {
     return validate(console, arguments);
   }
   const std::string near = nearest(arguments.what, {"print", "validate"});
-  return fail(
-      console,
-      {ErrorKind::usage,
-       arguments.what.empty() ? "config: say print or validate"
-                              : concat("config: \"",
-                                       arguments.what,
-                                       "\" is neither print nor validate",
-                                       near.empty() ? "" : ", did you mean " + near + "?")});
+  return Error{ErrorKind::usage,
+               arguments.what.empty() ? "config: say print or validate"
+                                      : concat("config: \"",
+                                               arguments.what,
+                                               "\" is neither print nor validate",
+                                               near.empty() ? "" : ", did you mean " + near + "?")};
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include "apps/verbs/verb.hpp"
 
 #include <algorithm>
-#include <cstdint>
 #include <memory>
 #include <ostream>
 
@@ -31,26 +30,25 @@ int print(Console& console, const std::vector<Finding>& findings) {
 
 Command declare_conformance() {
   auto options = std::make_shared<ConformanceOptions>();
-  return {
-      .options =
-          {{.names = "NAME",
-            .value = &options->rule,
-            .doc = "a rule, exchange, schedule, weight policy, optimizer, codec or layer: built "
-                   "in, or one that this program has registered",
-            .required = true},
-           {.names = "--value",
-            .value = &options->values,
-            .doc = "one of its options; repeatable",
-            .type = "KEY=VALUE"},
-           {.names = "--bound",
-            .value = &options->bound,
-            .doc = "no gradient may be applied that is more updates late than this",
-            .type = "N",
-            .range = OptionRange{0, 1e9}}},
-      .action = [options](Console& console) {
-        const auto findings = check_conformance(*options);
-        return findings ? print(console, *findings) : fail(console, findings.error());
-      }};
+  return {.options = {{.names = "NAME",
+                       .value = &options->rule,
+                       .doc = "a rule, exchange, schedule, weight policy, optimizer, codec or "
+                              "layer: built in, or one that this program has registered",
+                       .required = true},
+                      {.names = "--value",
+                       .value = &options->values,
+                       .doc = "one of its options; repeatable",
+                       .type = "KEY=VALUE"},
+                      {.names = "--bound",
+                       .value = &options->bound,
+                       .doc = "no gradient may be applied that is more updates late than this",
+                       .type = "N",
+                       .range = OptionRange{0, 1e9}}},
+          .action = [options](Console& console) -> Result<int> {
+            const auto findings = check_conformance(*options);
+            TROUPE_TRY(findings);
+            return print(console, *findings);
+          }};
 }
 
 }  // namespace troupe

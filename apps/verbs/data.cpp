@@ -136,24 +136,19 @@ class Line {
   bool open_ = false;
 };
 
-int fetch_set(Console& console, const DataArguments& arguments) {
+Result<int> fetch_set(Console& console, const DataArguments& arguments) {
   if (arguments.words.size() > 1 || !arguments.assignments.empty()) {
-    return fail(console,
-                usage("it is `troupe data fetch [--to DIR] [--from URL] [--sha256 [FILE=]SUM] "
-                      "NAME`"));
+    return usage(
+        "it is `troupe data fetch [--to DIR] [--from URL] [--sha256 [FILE=]SUM] "
+        "NAME`");
   }
   const auto set = find_set(arguments.words.empty() ? "" : arguments.words[0]);
-  if (!set) {
-    return fail(console, set.error());
-  }
+  TROUPE_TRY(set);
   auto sha256 = sums(**set, arguments.sha256);
-  if (!sha256) {
-    return fail(console, sha256.error());
-  }
+  TROUPE_TRY(sha256);
   const bool usual = arguments.to.empty();
   if (usual && cache_folder().empty()) {
-    return fail(console,
-                usage("neither HOME nor XDG_CACHE_HOME is set, so --to must say where to"));
+    return usage("neither HOME nor XDG_CACHE_HOME is set, so --to must say where to");
   }
   Line line(console);
   FetchOptions options;
@@ -168,9 +163,7 @@ int fetch_set(Console& console, const DataArguments& arguments) {
   };
   const auto done = fetch(**set, options);
   line.close();
-  if (!done) {
-    return fail(console, done.error());
-  }
+  TROUPE_TRY(done);
   const bool text = (*set)->name == "shakespeare";
   const std::string key = text ? "text" : std::string((*set)->name);
   const std::string path = (text ? options.folder / "input.txt" : options.folder).string();
@@ -217,24 +210,18 @@ Result<std::int64_t> parse_count(const std::string& text) {
 Result<std::string> write_batches(const DataArguments& arguments) {
   if (arguments.words.size() != 3 || !arguments.to.empty() || !arguments.from.empty() ||
       !arguments.sha256.empty()) {
-    return usage(
-        "it is `troupe data batches [--set PATH=VALUE] EXPERIMENT COUNT "
-        "OUT.safetensors`");
+    return usage("it is `troupe data batches [--set PATH=VALUE] EXPERIMENT COUNT OUT.safetensors`");
   }
   const std::string& out = arguments.words[2];
   const auto count = parse_count(arguments.words[1]);
-  if (!count) {
-    return count.error();
-  }
+  TROUPE_TRY(count);
   std::error_code code;
   if (std::filesystem::exists(std::filesystem::symlink_status(out, code))) {
     return usage(concat(out, " exists already; name a new file"));
   }
   const auto blueprint =
       make_blueprint({.experiment = arguments.words[0], .assignments = arguments.assignments});
-  if (!blueprint) {
-    return blueprint.error();
-  }
+  TROUPE_TRY(blueprint);
   const proto::Experiment& e = blueprint->experiment;
   const Dataset& data = *blueprint->data;
   BatchOrder order(data.size(Split::train), blueprint->sizes, e.seed());
@@ -247,34 +234,23 @@ Result<std::string> write_batches(const DataArguments& arguments) {
     x.push(of.x);
     target.push(of.target);
   }
-  const auto written = write_safetensors(
+  TROUPE_TRY(write_safetensors(
       out,
       {{"x", x.dtype, x.shape, x.bytes}, {"target", target.dtype, target.shape, target.bytes}},
-      {});
-  if (!written) {
-    return written.error();
-  }
+      {}));
   return concat("wrote ", out, ": x and target of the first ", *count, " mini-batches\n");
 }
 
 /// What was done, in a sentence.
-int told(Console& console, const Result<std::string>& text) {
-  if (!text) {
-    return fail(console, text.error());
-  }
-  console.out << *text;
-  return 0;
-}
-
-int data(Console& console, const DataArguments& arguments) {
+Result<int> data(Console& console, const DataArguments& arguments) {
   if (!arguments.vocabulary.empty() && arguments.what != "tokenize") {
-    return fail(console, usage("--vocabulary is for tokenize"));
+    return usage("--vocabulary is for tokenize");
   }
   if (arguments.what == "tokenize" || arguments.what == "convert") {
     if (!arguments.to.empty() || !arguments.from.empty() || !arguments.sha256.empty()) {
-      return fail(console, usage("--to, --from and --sha256 are for fetch"));
+      return usage("--to, --from and --sha256 are for fetch");
     }
-    return told(console,
+    return tell(console,
                 arguments.what == "tokenize"
                     ? write_tokens(arguments.words, arguments.vocabulary, arguments.assignments)
                     : write_arrays(arguments.words, arguments.assignments));
@@ -283,16 +259,14 @@ int data(Console& console, const DataArguments& arguments) {
     return fetch_set(console, arguments);
   }
   if (arguments.what == "batches") {
-    return told(console, write_batches(arguments));
+    return tell(console, write_batches(arguments));
   }
-  return fail(console,
-              usage(arguments.what.empty()
-                        ? "say fetch, batches, tokenize or convert; what can be fetched: " +
-                              listed(set_names())
-                        : fill_in("\"{}\" is none of fetch, batches, tokenize and convert{}",
-                                  arguments.what,
-                                  did_you_mean(arguments.what,
-                                               {"fetch", "batches", "tokenize", "convert"}))));
+  return usage(
+      arguments.what.empty()
+          ? "say fetch, batches, tokenize or convert; what can be fetched: " + listed(set_names())
+          : fill_in("\"{}\" is none of fetch, batches, tokenize and convert{}",
+                    arguments.what,
+                    did_you_mean(arguments.what, {"fetch", "batches", "tokenize", "convert"})));
 }
 
 }  // namespace

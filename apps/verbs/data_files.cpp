@@ -37,13 +37,9 @@ Result<std::string> write_tokens(const std::vector<std::string>& words,
     options.mutable_bpe()->set_path(vocabulary_folder);
   }
   const auto vocabulary = make_vocabulary(options, "");
-  if (!vocabulary) {
-    return vocabulary.error();
-  }
+  TROUPE_TRY(vocabulary);
   const auto made = tokenize_file(words[0], out, **vocabulary);
-  if (!made) {
-    return made.error();
-  }
+  TROUPE_TRY(made);
   return fill_in(
       "wrote {}: {} tokens of {} bytes; use it by --set data.tokens.path={} --set "
       "data.tokens.vocabulary={}{}\n",
@@ -72,13 +68,9 @@ Result<std::string> write_arrays(const std::vector<std::string>& words,
     all.push_back(assignment);
   }
   const auto experiment = load_experiment(std::string(kDefaultPreset), all);
-  if (!experiment) {
-    return experiment.error();
-  }
+  TROUPE_TRY(experiment);
   const auto made = convert_csv(experiment->data().csv(), words[1]);
-  if (!made) {
-    return made.error();
-  }
+  TROUPE_TRY(made);
   return fill_in("wrote {}: {} samples of {} numbers{}; use it by --set data.arrays.path={}{}\n",
                  words[1],
                  made->rows,

@@ -5,13 +5,13 @@
 #include "apps/verbs/verb.hpp"
 #include "kernels/device.hpp"
 #include "kernels/group_mean.hpp"
+#include "kernels/wording.hpp"
 
 #include <caf/config.hpp>
 #include <google/protobuf/stubs/common.h>
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <ostream>
 #include <sstream>
 #include <thread>
@@ -43,10 +43,9 @@ std::string memory() {
     std::istringstream(value_of("/proc/meminfo", key)) >> kib;
     return static_cast<double>(kib) / (1024 * 1024);
   };
-  return concat(std::round(10 * bytes("MemTotal")) / 10,
-                " GiB, ",
-                std::round(10 * bytes("MemAvailable")) / 10,
-                " GiB free");
+  return fill_in("{} GiB, {} GiB free",
+                 std::round(10 * bytes("MemTotal")) / 10,
+                 std::round(10 * bytes("MemAvailable")) / 10);
 }
 
 std::string protobuf_version() {
@@ -84,12 +83,11 @@ int doctor(Console& console) {
   const std::string model = cpu_model();
   console.out << table(
       {{"troupe",
-        concat(version(),
-               " of commit ",
-               commit(),
-               ", CPU kernels for ",
-               cpu_kernel_architecture(),
-               built_with_cuda() ? ", CUDA" : ", no CUDA")},
+        fill_in("{} of commit {}, CPU kernels for {}{}",
+                version(),
+                commit(),
+                cpu_kernel_architecture(),
+                built_with_cuda() ? ", CUDA" : ", no CUDA")},
        {"cpu", model.empty() ? "unknown" : model},
        {"features", cpu_features()},
        {"cores", concat(cores, " usable")},

@@ -186,18 +186,17 @@ std::string constant_hint(const Blueprint& blueprint, const Summary& summary) {
   }
   const auto rule = blueprint.experiment.optimizer().rule();
   const bool adam = rule == proto::OptimizerRule::adam || rule == proto::OptimizerRule::adamw;
-  return concat(
-      "hint: this is no better than ",
+  return fill_in(
+      "hint: this is no better than {}; try {}, and look at what was understood of the data "
+      "(troupe config validate)",
       classes
           ? concat("the most frequent class as the answer to everything, which is right for ",
                    number(100 * constant, "%.2f %%"),
                    " of the test data")
           : concat("the mean as the answer to everything, whose test loss is ", number(constant)),
-      "; try ",
       adam ? concat("more epochs or an optimizer.learning_rate other than ",
                     number(blueprint.experiment.optimizer().learning_rate(), "%.3g"))
-           : std::string("--set optimizer.rule=adamw --set optimizer.learning_rate=0.001"),
-      ", and look at what was understood of the data (troupe config validate)");
+           : std::string("--set optimizer.rule=adamw --set optimizer.learning_rate=0.001"));
 }
 
 void print_phases(Console& console, const PhasesResult& result, const std::string& directory) {

@@ -42,8 +42,7 @@ Result<Blueprint> open(const std::string& verb, const EvalArguments& arguments) 
   std::error_code code;
   if (!arguments.out.empty() &&
       std::filesystem::exists(std::filesystem::symlink_status(arguments.out, code))) {
-    return Error{ErrorKind::usage,
-                 concat(verb, ": --out: ", arguments.out, " exists already; name a new file")};
+    return usage_error("{}: --out: {} exists already; name a new file", verb, arguments.out);
   }
   auto blueprint = trained_blueprint(verb, arguments.trained);
   if (blueprint && blueprint->network.loss == Loss::sum) {
@@ -165,9 +164,7 @@ std::string to_json(const EvalArguments& arguments, const Blueprint& b, const Ev
 
 Result<std::string> evaluated(const EvalArguments& arguments) {
   const auto blueprint = open("eval", arguments);
-  if (!blueprint) {
-    return blueprint.error();
-  }
+  TROUPE_TRY(blueprint);
   const Evaluation evaluation = evaluate(*blueprint, split_of(arguments));
   if (arguments.confusion && evaluation.confusion.empty()) {
     return Error{ErrorKind::usage,
@@ -176,10 +173,7 @@ Result<std::string> evaluated(const EvalArguments& arguments) {
                          Evaluation::kClassesMax)};
   }
   if (!arguments.out.empty()) {
-    if (auto written = write_file(arguments.out, to_json(arguments, *blueprint, evaluation));
-        !written) {
-      return written.error();
-    }
+    TROUPE_TRY(write_file(arguments.out, to_json(arguments, *blueprint, evaluation)));
   }
   return to_text(arguments, *blueprint, evaluation);
 }
@@ -276,9 +270,7 @@ std::string csv_line(const EvalArguments& arguments,
 
 Result<std::string> predicted(const EvalArguments& arguments) {
   const auto blueprint = open("predict", arguments);
-  if (!blueprint) {
-    return blueprint.error();
-  }
+  TROUPE_TRY(blueprint);
   const Dataset& data = *blueprint->data;
   if (data.labels_per_sample() > 1) {
     return usage_error(
@@ -294,9 +286,7 @@ Result<std::string> predicted(const EvalArguments& arguments) {
   if (arguments.out.empty()) {
     return text;
   }
-  if (auto written = write_file(arguments.out, text); !written) {
-    return written.error();
-  }
+  TROUPE_TRY(write_file(arguments.out, text));
   return concat(grouped(data.size(split_of(arguments))), " predictions in ", arguments.out, '\n');
 }
 
@@ -332,12 +322,7 @@ Command declare(const char* out,
             .doc = "cpu or cuda:N (default: cpu)"},
            {.names = "--out", .value = &arguments->out, .doc = out, .type = "FILE"}},
       .action = [arguments, act](Console& console) {
-        const auto text = act(*arguments);
-        if (!text) {
-          return fail(console, text.error());
-        }
-        console.out << *text;
-        return 0;
+        return tell(console, act(*arguments));
       }};
 }
 

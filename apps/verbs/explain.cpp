@@ -246,7 +246,7 @@ void list(Console& console, const std::vector<Entry>& entries) {
   flush();
 }
 
-int explain(Console& console, const std::string& name) {
+Result<int> explain(Console& console, const std::string& name) {
   const std::vector<Entry> entries = all_entries();
   if (name.empty()) {
     list(console, entries);
@@ -294,12 +294,11 @@ int explain(Console& console, const std::string& name) {
     names.push_back(std::move(word));
   }
   const std::string near = nearest(name, names);
-  return fail(console,
-              {ErrorKind::usage,
-               fill_in("nothing is called \"{}\"{} (`troupe explain` lists the schemes; "
-                       "keys, presets and the terms of the pages are explained, too)",
-                       name,
-                       near.empty() ? "" : ", did you mean \"" + near + "\"?")});
+  return usage_error(
+      "nothing is called \"{}\"{} (`troupe explain` lists the schemes; "
+      "keys, presets and the terms of the pages are explained, too)",
+      name,
+      near.empty() ? "" : ", did you mean \"" + near + "\"?");
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ std::vector<std::string> names_in(const std::string& list) {
 }
 
 /// The keys of an experiment, for who expects them here: without hosts there are no certificates to make.
-int show_keys(Console& console, const KeysArguments& arguments) {
+Result<int> show_keys(Console& console, const KeysArguments& arguments) {
   const std::string& path = arguments.folder;
   if (path.empty()) {
     console.out << top_keys_text();
@@ -38,29 +38,25 @@ int show_keys(Console& console, const KeysArguments& arguments) {
     console.out << *text;
     return 0;
   }
-  return fail(console,
-              {ErrorKind::usage,
+  return Error{ErrorKind::usage,
                concat("keys: --hosts names the hosts that certificates in ",
                       path,
                       " are for; without it the keys of an experiment are shown, and it has no \"",
                       path,
-                      "\" (`troupe keys` lists where they begin)")});
+                      "\" (`troupe keys` lists where they begin)")};
 }
 
-int make(Console& console, const KeysArguments& arguments) {
+Result<int> make(Console& console, const KeysArguments& arguments) {
   if (arguments.hosts.empty()) {
     return show_keys(console, arguments);
   }
   if (arguments.folder.empty()) {
-    return fail(
-        console,
-        {ErrorKind::usage, "keys: name the folder for the keys: troupe keys DIR --hosts A,B"});
+    return Error{ErrorKind::usage,
+                 "keys: name the folder for the keys: troupe keys DIR --hosts A,B"};
   }
   const std::vector<std::string> hosts = names_in(arguments.hosts);
   const auto made = make_keys(arguments.folder, hosts, {.days = static_cast<int>(arguments.days)});
-  if (!made) {
-    return fail(console, made.error());
-  }
+  TROUPE_TRY(made);
   const std::string folder = arguments.folder + "/";
   std::vector<std::vector<std::string>> rows{
       {folder + "ca.key", "stays here: whoever has it can add hosts"}};

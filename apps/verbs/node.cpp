@@ -7,15 +7,13 @@
 namespace troupe {
 namespace {
 
-int play(Console& console, const NodeOptions& options) {
+Result<int> play(Console& console, const NodeOptions& options) {
   if (!options.listen.empty() && options.over_ssh) {
-    return fail(console, {ErrorKind::usage, "node: --listen and --stdio exclude each other"});
+    return Error{ErrorKind::usage, "node: --listen and --stdio exclude each other"};
   }
   if (options.listen.empty() &&
       (options.once || !options.keys.empty() || !options.address.empty())) {
-    return fail(
-        console,
-        {ErrorKind::usage, "node: --keys, --address and --once go with --listen HOST:PORT"});
+    return Error{ErrorKind::usage, "node: --keys, --address and --once go with --listen HOST:PORT"};
   }
   if (options.over_ssh) {
     return play_over_ssh(console);

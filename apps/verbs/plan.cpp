@@ -120,27 +120,19 @@ Result<std::string> describe_profile(const Blueprint& b) {
     return usage_error("--profile measures layers that are whole; right is pipeline.width=1");
   }
   const auto profile = measure_layers(b);
-  if (!profile) {
-    return profile.error();
-  }
+  TROUPE_TRY(profile);
   Blueprint by_flops = b;
   if (b.experiment.pipeline().partition() == proto::Pipeline::mixed) {  // they have no stage_of
     by_flops.experiment.mutable_pipeline()->clear_cut();
     by_flops.experiment.mutable_pipeline()->clear_stage_of();
-    if (auto made = schedule_blueprint(by_flops); !made) {
-      return made.error();
-    }
+    TROUPE_TRY(schedule_blueprint(by_flops));
   }
   Blueprint by_time = by_flops;
   auto cut = profiled_cut(by_time, *profile);
-  if (!cut) {
-    return cut.error();
-  }
+  TROUPE_TRY(cut);
   for (auto [blueprint, first_layers] :
        {std::pair{&by_flops, std::vector<std::int64_t>{}}, std::pair{&by_time, *cut}}) {
-    if (auto made = cut_blueprint(*blueprint, first_layers); !made) {
-      return made.error();
-    }
+    TROUPE_TRY(cut_blueprint(*blueprint, first_layers));
   }
   Rows rows{{"", "cut", "slowest, a micro-batch", "idle", "samples/s", "stage_of"}};
   add_cut(rows, "flops", by_flops, *profile);
@@ -148,9 +140,7 @@ Result<std::string> describe_profile(const Blueprint& b) {
   const bool mixes = b.schedule->options.stages > 1 &&
                      !schedule_schemes().find(b.schedule->options.name)->places_chunks();
   const auto mixed = mixes ? mixed_blueprint(b, *profile) : Result<Blueprint>(b);
-  if (!mixed) {
-    return mixed.error();
-  }
+  TROUPE_TRY(mixed);
   if (mixes) {
     add_cut(rows, "mixed", *mixed, *profile);
   }
@@ -190,9 +180,7 @@ Result<std::string> search(const std::vector<Phase>& phases, const PlanArguments
   }
   const auto grids = search_grids(
       phases.front().blueprint, {.workers = arguments.workers, .memory = arguments.memory_bytes()});
-  if (!grids) {
-    return grids.error();
-  }
+  TROUPE_TRY(grids);
   if (grids->empty()) {
     return usage_error("--search: no grid fits into --memory {} MiB", arguments.memory);
   }
@@ -218,40 +206,28 @@ Result<std::string> schedule_found(const std::vector<Phase>& phases,
   Schedule schedule = *b.schedule;
   if (arguments.zero_bubble) {
     const auto profile = arguments.profile ? measure_layers(b) : NetworkProfile{};
-    if (!profile) {
-      return profile.error();
-    }
+    TROUPE_TRY(profile);
     auto found = zero_bubble(
         b, arguments.profile ? chunk_times(b, *profile) : b.times, arguments.memory_bytes());
-    if (!found) {
-      return found.error();
-    }
+    TROUPE_TRY(found);
     schedule = std::move(found->schedule);
     words = std::move(found->words);
   }
   if (!arguments.csv.empty()) {
     const auto text = schedule_csv(schedule);
-    const auto written = text ? write_file(arguments.csv, *text) : text.error();
-    if (!written) {
-      return written.error();
-    }
+    TROUPE_TRY(text);
+    TROUPE_TRY(write_file(arguments.csv, *text));
   }
   return words;
 }
 
-int plan(Console& console, const PlanArguments& arguments) {
+Result<int> plan(Console& console, const PlanArguments& arguments) {
   const auto experiment =
       load_experiment(arguments.experiment.experiment, arguments.experiment.settings());
-  if (!experiment) {
-    return fail(console, experiment.error());
-  }
-  if (auto sound = check_processes(*experiment, arguments.processes); !sound) {
-    return fail(console, sound.error());
-  }
+  TROUPE_TRY(experiment);
+  TROUPE_TRY(check_processes(*experiment, arguments.processes));
   const auto phases = make_phases(*experiment, {}, true);
-  if (!phases) {
-    return fail(console, phases.error());
-  }
+  TROUPE_TRY(phases);
   std::string text;
   for (std::size_t i = 0; i < phases->size(); ++i) {
     const Phase& phase = (*phases)[i];
@@ -262,38 +238,28 @@ int plan(Console& console, const PlanArguments& arguments) {
     text += describe(phase.blueprint) + data_told(phase.blueprint, true);
     if (arguments.processes > 1) {
       const auto placement = place(phase.blueprint, static_cast<int>(arguments.processes));
-      if (!placement) {
-        return fail(console, placement.error());
-      }
+      TROUPE_TRY(placement);
       text += concat("processes  ", placement->words, "\n");
     }
     if (arguments.profile) {
       const auto profile = describe_profile(phase.blueprint);
-      if (!profile) {
-        return fail(console, profile.error());
-      }
+      TROUPE_TRY(profile);
       text += *profile;
     }
   }
   if (arguments.search) {
     const auto found = search(*phases, arguments);
-    if (!found) {
-      return fail(console, found.error());
-    }
+    TROUPE_TRY(found);
     text += *found;
   }
   if (arguments.zero_bubble || !arguments.csv.empty()) {
     const auto told = schedule_found(*phases, arguments);
-    if (!told) {
-      return fail(console, told.error());
-    }
+    TROUPE_TRY(told);
     text += *told;
   }
   console.err << arguments.experiment.taken();
   console.out << text;
-  if (const auto fits = check_memory(*phases); !fits) {
-    return fail(console, fits.error());
-  }
+  TROUPE_TRY(check_memory(*phases));
   for (const Phase& phase : *phases) {
     if (!phase.missing.empty()) {
       console.err << "troupe: the plan is made by the sizes that this data set has everywhere; a "

@@ -26,9 +26,8 @@ struct PlotArguments {
 Measure measure_of_curves(const std::vector<FolderCurve>& curves) {
   for (const FolderCurve& curve : curves) {
     for (const Trial& trial : curve.trials) {
-      if (std::any_of(trial.curve.begin(), trial.curve.end(), [](const CurvePoint& point) {
-            return std::isnan(point.accuracy);
-          })) {
+      if (std::ranges::any_of(trial.curve,
+                              [](const CurvePoint& point) { return std::isnan(point.accuracy); })) {
         return Measure::loss;
       }
     }
@@ -119,8 +118,7 @@ Command declare_plot() {
                        .doc = "above the figure (default: none)"},
                       {.names = "--out",
                        .value = &arguments->out,
-                       .doc = "folder for the figure; made here, or empty (default: "
-                              "runs/plot-N)",
+                       .doc = "folder for the figure; made here, or empty (default: runs/plot-N)",
                        .type = "DIR",
                        .refuse_empty = kEmptyFolder}},
           .action = [arguments](Console& console) {

@@ -4,6 +4,7 @@
 #include "apps/cli/interrupts.hpp"
 #include "apps/cli/text.hpp"
 #include "apps/verbs/verb.hpp"
+#include "kernels/wording.hpp"
 
 #include <chrono>
 #include <filesystem>
@@ -44,12 +45,10 @@ void print(Console& console, const Replayed& replayed, double seconds, const std
   console.out << table(rows) << std::flush;
 }
 
-int run(Console& console, const ReplayArguments& arguments) {
+Result<int> run(Console& console, const ReplayArguments& arguments) {
   std::error_code code;
   if (!arguments.out.empty() && std::filesystem::exists(arguments.out, code)) {
-    return fail(
-        console,
-        {ErrorKind::usage, concat("--out: ", arguments.out, " exists already; name a new folder")});
+    return usage_error("--out: {} exists already; name a new folder", arguments.out);
   }
   ReplayOptions options{.out = {},
                         .progress = arguments.quiet ? nullptr : &console.err,
@@ -61,9 +60,7 @@ int run(Console& console, const ReplayArguments& arguments) {
   options.interrupts = Interrupts::count;
   const auto start = std::chrono::steady_clock::now();
   const auto replayed = replay(arguments.folder, options);
-  if (!replayed) {
-    return fail(console, replayed.error());
-  }
+  TROUPE_TRY(replayed);
   if (replayed->interrupted) {
     console.err << "troupe: interrupted" << std::endl;
     return 130;

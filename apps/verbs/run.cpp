@@ -14,6 +14,7 @@
 #include "apps/verbs/resume.hpp"
 #include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/system/log.hpp"
@@ -48,10 +49,10 @@ int list_presets(Console& console) {
   return 0;
 }
 
-int run_one_by_one(Console& console,
-                   const proto::Experiment& whole,
-                   std::vector<Phase> phases,
-                   const RunOptions& options) {
+Result<int> run_one_by_one(Console& console,
+                           const proto::Experiment& whole,
+                           std::vector<Phase> phases,
+                           const RunOptions& options) {
   const std::size_t count = phases.size();
   std::vector<std::string> briefs;
   std::vector<std::string> headings;
@@ -78,9 +79,7 @@ int run_one_by_one(Console& console,
                                       [&](std::size_t i, const RunResult& ended) {
                                         print_summary(console, ended, folders[i]);
                                       }});
-  if (!result) {
-    return fail(console, result.error());
-  }
+  TROUPE_TRY(result);
   const std::size_t last = result->phases.size() - 1;  // one has begun at least
   print_cause(
       console, result->exit_code, result->cause, experiments[last], result->phases[last].summary);
@@ -120,9 +119,7 @@ Result<proto::Experiment> experiment_of(const RunArguments& arguments,
   }
   auto experiment = parse_experiment(resume->checkpoint.experiment, resume->path.string());
   if (experiment) {
-    if (auto resolved = resolve(*experiment); !resolved) {
-      return resolved.error();
-    }
+    TROUPE_TRY(resolve(*experiment));
     experiment->clear_start_from();  // the weights are in the checkpoint
     experiment->clear_start_from_skip();
   }
@@ -134,9 +131,7 @@ Result<proto::Experiment> recut_experiment(Console& console,
                                            const RunArguments& arguments,
                                            FoundCheckpoint& resume) {
   auto made = recut(resume, arguments.experiment.settings());
-  if (!made) {
-    return made.error();
-  }
+  TROUPE_TRY(made);
   console.err << made->sentence << std::endl;
   resume.checkpoint = std::move(made->checkpoint);
   return std::move(made->experiment);
@@ -209,11 +204,8 @@ void tell_what_runs(Console& console, const RunArguments& arguments, const Bluep
 Result<void> check_disk(const std::vector<Phase>& phases, const RunOptions& options) {
   const bool goes_on = options.resume && !options.new_folder;
   for (const Phase& phase : phases) {
-    if (auto room = options.directory && !goes_on ? check_disk(phase.blueprint, *options.directory)
-                                                  : Result<void>();
-        !room) {
-      return room;
-    }
+    TROUPE_TRY(options.directory && !goes_on ? check_disk(phase.blueprint, *options.directory)
+                                             : Result<void>());
   }
   return {};
 }
@@ -233,9 +225,7 @@ Result<void> choose_folder(Console& console,
     options.directory = arguments.out;
   } else if (arguments.out.empty() && runs_are_kept()) {
     auto made = RunFolder::make(folder_of_runs(), name_for_folder(arguments, experiment));
-    if (!made) {
-      return made.error();
-    }
+    TROUPE_TRY(made);
     numbered.emplace(*std::move(made));
     options.directory = numbered->path();
     options.directory_is_made = true;
@@ -260,15 +250,13 @@ std::function<int()> told_interrupts(Console& console) {
   };
 }
 
-int run(Console& console, RunArguments arguments, bool virtual_clock) {
+Result<int> run(Console& console, RunArguments arguments, bool virtual_clock) {
   if (arguments.list) {
     return list_presets(console);
   }
   log::set_level(arguments.verbose ? log::Level::info : log::Level::warn);
   const auto players = players_of(arguments.players);
-  if (!players) {
-    return fail(console, players.error());
-  }
+  TROUPE_TRY(players);
   if (players->ranks && players->ranks->rank > 0) {
     return play_as_rank(console, *players);
   }
@@ -276,9 +264,7 @@ int run(Console& console, RunArguments arguments, bool virtual_clock) {
   std::error_code code;
   if (!arguments.resume.empty()) {
     auto found = asked_checkpoint(arguments, virtual_clock);
-    if (!found) {
-      return fail(console, found.error());
-    }
+    TROUPE_TRY(found);
     resume = *std::move(found);
     tell_resumed(console, *resume);
     if (!arguments.out.empty() && arguments.out != kKeepNothing) {
@@ -290,29 +276,19 @@ int run(Console& console, RunArguments arguments, bool virtual_clock) {
   if (arguments.out != kKeepNothing && std::filesystem::exists(arguments.out, code) &&
       !is_empty_folder(arguments.out)) {
     // Told before the data is read; made only when everything else is known to be right.
-    return fail(console,
-                {ErrorKind::usage,
-                 concat("--out: ",
-                        arguments.out,
-                        " exists already; name a new folder, a run never overwrites another")});
+    return usage_error(
+        "--out: {} exists already; name a new folder, a run never overwrites another",
+        arguments.out);
   }
   const auto experiment = on_another_topology(arguments)
                               ? recut_experiment(console, arguments, *resume)
                               : experiment_of(arguments, resume ? &*resume : nullptr);
-  if (!experiment) {
-    return fail(console, experiment.error());
-  }
-  if (auto sound = check_processes(*experiment, players->processes); !sound) {
-    return fail(console, sound.error());
-  }
+  TROUPE_TRY(experiment);
+  TROUPE_TRY(check_processes(*experiment, players->processes));
   auto phases = make_phases(*experiment, virtual_clock);
-  if (!phases) {
-    return fail(console, phases.error());
-  }
+  TROUPE_TRY(phases);
   if (players->hosts.empty() && !players->ranks) {
-    if (auto fits = check_memory(*phases, players->processes); !fits) {
-      return fail(console, fits.error());
-    }
+    TROUPE_TRY(check_memory(*phases, players->processes));
   }
   tell_what_runs(
       console, arguments, experiment->phases().empty() ? &phases->front().blueprint : nullptr);
@@ -323,14 +299,9 @@ int run(Console& console, RunArguments arguments, bool virtual_clock) {
                      .interrupts = {},
                      .tee = nullptr};
   std::optional<RunFolder> numbered;
-  if (auto chosen = choose_folder(
-          console, arguments, *experiment, resume ? &*resume : nullptr, options, numbered);
-      !chosen) {
-    return fail(console, chosen.error());
-  }
-  if (auto room = check_disk(*phases, options); !room) {
-    return fail(console, room.error());
-  }
+  TROUPE_TRY(choose_folder(
+      console, arguments, *experiment, resume ? &*resume : nullptr, options, numbered));
+  TROUPE_TRY(check_disk(*phases, options));
   const Interrupts interrupts;
   options.interrupts = told_interrupts(console);
   options.line = console.line;

@@ -2,6 +2,7 @@
 #include "apps/run/trained.hpp"
 #include "apps/verbs/verb.hpp"
 #include "kernels/random.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/data/vocabulary.hpp"
 
 #include <algorithm>
@@ -27,15 +28,12 @@ Result<Blueprint> trained(const SampleArguments& arguments) {
   const fs::path directory(arguments.directory);
   std::error_code code;
   if (!fs::is_directory(directory, code)) {
-    return Error{ErrorKind::data,
-                 concat("sample: ", arguments.directory, " is no folder of a run (--out of one)")};
+    return data_error("sample: {} is no folder of a run (--out of one)", arguments.directory);
   }
   auto blueprint = trained_blueprint("sample", {.weights = directory.string(), .experiment = ""});
   if (blueprint && !blueprint->data->vocabulary()) {
-    return Error{ErrorKind::usage,
-                 concat("sample: ",
-                        arguments.directory,
-                        " has not learnt from text, so there is nothing to write")};
+    return usage_error("sample: {} has not learnt from text, so there is nothing to write",
+                       arguments.directory);
   }
   return blueprint;
 }
@@ -58,9 +56,7 @@ std::int32_t draw(std::span<const float> logits, double temperature, double unif
 
 Result<void> sample(const SampleArguments& arguments, std::ostream& out) {
   auto blueprint = trained(arguments);
-  if (!blueprint) {
-    return blueprint.error();
-  }
+  TROUPE_TRY(blueprint);
   const Vocabulary& vocabulary = *blueprint->data->vocabulary();
   auto text = vocabulary.encode(arguments.prompt);
   if (!text) {
@@ -123,9 +119,9 @@ Command declare_sample() {
             .doc = "below 1: likelier tokens are favoured; 0: always the likeliest (default: 0.8)",
             .range = OptionRange{0, 100}},
            {.names = "--seed", .value = &arguments->seed, .doc = "of the draws (default: 1)"}},
-      .action = [arguments](Console& console) {
-        const auto done = sample(*arguments, console.out);
-        return done ? 0 : fail(console, done.error());
+      .action = [arguments](Console& console) -> Result<int> {
+        TROUPE_TRY(sample(*arguments, console.out));
+        return 0;
       }};
 }
 

@@ -109,9 +109,7 @@ Result<std::string> sharpness(Console& console, const SharpnessArguments& argume
     options.epsilons = SharpnessOptions{}.epsilons;
   }
   const auto blueprint = trained_blueprint("sharpness", arguments.trained);
-  if (!blueprint) {
-    return blueprint.error();
-  }
+  TROUPE_TRY(blueprint);
   StatusLine line(console.err, console.terminal);
   if (!arguments.quiet) {
     options.progress = told_progress(line);
@@ -121,9 +119,7 @@ Result<std::string> sharpness(Console& console, const SharpnessArguments& argume
     return Error{report.error().kind, "sharpness: " + report.error().message};
   }
   if (!arguments.out.empty()) {
-    if (auto written = write_file(arguments.out, to_json(arguments, *report)); !written) {
-      return written.error();
-    }
+    TROUPE_TRY(write_file(arguments.out, to_json(arguments, *report)));
   }
   return to_text(arguments, *report);
 }
@@ -166,12 +162,7 @@ Command declare_sharpness() {
             .type = "FILE"},
            {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"}},
       .action = [arguments](Console& console) {
-        const auto text = sharpness(console, *arguments);
-        if (!text) {
-          return fail(console, text.error());
-        }
-        console.out << *text;
-        return 0;
+        return tell(console, sharpness(console, *arguments));
       }};
 }
 

@@ -85,9 +85,7 @@ CommandOption set_option(std::vector<std::string>& assignments, const std::strin
 
 Result<Blueprint> make_blueprint(const ExperimentArguments& arguments) {
   auto experiment = load_experiment(arguments.experiment, arguments.settings());
-  if (!experiment) {
-    return experiment.error();
-  }
+  TROUPE_TRY(experiment);
   const auto phases = phases_of(*experiment);
   return phases ? make_blueprint(phases->front()) : Result<Blueprint>(phases.error());
 }
@@ -95,6 +93,12 @@ Result<Blueprint> make_blueprint(const ExperimentArguments& arguments) {
 int fail(Console& console, const Error& error) {
   console.err << "troupe: " << error.message << std::endl;
   return static_cast<int>(error.kind);
+}
+
+Result<int> tell(Console& console, const Result<std::string>& text) {
+  TROUPE_TRY(text);
+  console.out << *text;
+  return 0;
 }
 
 }  // namespace troupe

@@ -24,8 +24,8 @@ struct Console {
   std::function<void(std::string_view)> line{};  // as RunOptions::line, of run and sim
 };
 
-/// What a verb does once its options are parsed. Returns the exit code.
-using VerbAction = std::function<int(Console&)>;
+/// What a verb does once its options are parsed. Returns the exit code; an error is told by the caller.
+using VerbAction = std::function<Result<int>(Console&)>;
 
 /// A verb: what it takes, and what it does. The action owns what the options point to.
 struct Command {
@@ -90,5 +90,8 @@ Result<Blueprint> make_blueprint(const ExperimentArguments& arguments);
 
 /// "troupe: sentence" on err; the exit code of the error's kind.
 int fail(Console& console, const Error& error);
+
+/// Puts the text on out; 0.
+Result<int> tell(Console& console, const Result<std::string>& text);
 
 }  // namespace troupe

@@ -5,7 +5,6 @@
 #include "kernels/cpu/onednn.hpp"
 
 #include <cstddef>
-#include <memory>
 
 namespace troupe::cpu {
 

@@ -1,5 +1,7 @@
 #include "kernels/embedding.hpp"
 
+#include "kernels/wording.hpp"
+
 #include <algorithm>
 
 namespace troupe::cpu {
@@ -10,15 +12,7 @@ void check_ids(const char* op, const Tensor& ids, std::int64_t rows) {
   const std::int32_t* id = ids.data<std::int32_t>();
   for (std::int64_t i = 0; i < ids.elements(); ++i) {
     TROUPE_CHECK(id[i] >= 0 && id[i] < rows,
-                 "[",
-                 op,
-                 "] id ",
-                 id[i],
-                 " at place ",
-                 i,
-                 " is not in [0, ",
-                 rows,
-                 ")");
+                 fill_in("[{}] id {} at place {} is not in [0, {})", op, id[i], i, rows));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "kernels/cpu/backend.hpp"
 #include "kernels/cpu/vector.hpp"
+#include "kernels/wording.hpp"
 
 #include <array>
 #include <cmath>
@@ -109,14 +110,9 @@ void softmax_cross_entropy(Stream& stream,
   std::int64_t right = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t label = label_of[r];
-    TROUPE_CHECK(label >= 0 && label < classes,
-                 "[softmax_cross_entropy] label ",
-                 label,
-                 " of row ",
-                 r,
-                 " is not in [0, ",
-                 classes,
-                 ")");
+    TROUPE_CHECK(
+        label >= 0 && label < classes,
+        fill_in("[softmax_cross_entropy] label {} of row {} is not in [0, {})", label, r, classes));
     const float* x = logits.data<float>() + r * classes;
     float* e = dlogits ? dlogits.data<float>() + r * classes : scratch;
     const float shift = largest(x, classes);
@@ -187,14 +183,10 @@ void parted_cross_entropy(Stream& /*stream*/, const PartedCrossEntropy& of) {
   std::int64_t right = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t label = of.labels.data<std::int32_t>()[r];
-    TROUPE_CHECK(label >= 0 && label < of.classes,
-                 "[parted_cross_entropy] label ",
-                 label,
-                 " of row ",
-                 r,
-                 " is not in [0, ",
-                 of.classes,
-                 ")");
+    TROUPE_CHECK(
+        label >= 0 && label < of.classes,
+        fill_in(
+            "[parted_cross_entropy] label {} of row {} is not in [0, {})", label, r, of.classes));
     const std::int64_t own = label - of.first;
     const bool is_own = own >= 0 && own < n;
     const float* x = of.logits.data<float>() + r * n;

@@ -10,7 +10,6 @@
 #include "kernels/functors/normalization.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <initializer_list>
 
 namespace troupe::cpu {

@@ -4,11 +4,11 @@
 #include "kernels/convert.hpp"
 #include "kernels/cpu/backend.hpp"
 #include "kernels/cpu/scratch_guard.hpp"
+#include "kernels/wording.hpp"
 
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <array>
-#include <initializer_list>
 #include <string>
 #include <unordered_map>
 
@@ -132,36 +132,25 @@ std::string accepted(const std::string& implementation,
                      const std::string& what) {
   constexpr double kTiny = 1 << 20;
   TROUPE_CHECK(multiplications <= kTiny || implementation.find("ref") == std::string::npos,
-               what,
-               ": oneDNN ",
-               DNNL_VERSION_MAJOR,
-               ".",
-               DNNL_VERSION_MINOR,
-               " has only \"",
-               implementation,
-               "\" for this shape");
+               fill_in("{}: oneDNN {}.{} has only \"{}\" for this shape",
+                       what,
+                       DNNL_VERSION_MAJOR,
+                       DNNL_VERSION_MINOR,
+                       implementation));
   return concat(what, ": oneDNN's ", implementation);
 }
 
 std::string describe(const char* op, const ConvolutionPlan& p) {
-  return concat("[",
-                op,
-                "] x (",
-                p.batch,
-                ", ",
-                p.height,
-                ", ",
-                p.width,
-                ", ",
-                p.channels_in,
-                "), ",
-                p.channels_out,
-                " filters of ",
-                p.kernel,
-                ", stride ",
-                p.stride,
-                ", padding ",
-                p.padding);
+  return fill_in("[{}] x ({}, {}, {}, {}), {} filters of {}, stride {}, padding {}",
+                 op,
+                 p.batch,
+                 p.height,
+                 p.width,
+                 p.channels_in,
+                 p.channels_out,
+                 p.kernel,
+                 p.stride,
+                 p.padding);
 }
 
 double multiplications(const ConvolutionPlan& p) {

@@ -95,9 +95,8 @@ void predict(float* out, const float* w_new, const float* along, float factor, s
 void update(Stream& /*stream*/, const UpdateArguments& arguments) {
   const UpdateArguments& a = arguments;
   const std::int64_t n = a.w.elements();
-  const bool wants_direction = std::any_of(a.predictions.begin(),
-                                           a.predictions.end(),
-                                           [](const Prediction& p) { return !p.displacement; });
+  const bool wants_direction =
+      std::ranges::any_of(a.predictions, [](const Prediction& p) { return !p.displacement; });
   alignas(64) Block direction;
   alignas(64) Block moved;
   const auto at = [](const Tensor& x, std::int64_t i) {

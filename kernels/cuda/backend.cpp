@@ -6,7 +6,6 @@
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <vector>
 
 namespace troupe::cuda {
 

@@ -10,6 +10,7 @@
 #include "kernels/convert.hpp"
 #include "kernels/cuda/cudnn.hpp"
 #include "kernels/cuda/state.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
 #include <array>
@@ -215,26 +216,18 @@ Plan make_plan(cudnnHandle_t handle, const Key& key, Precision precision) {
     TROUPE_CUDA_CHECK(cudnnSetConvolutionMathType(plan.convolution.get(), plan.math));
   }
   TROUPE_CHECK(found,
-               "[convolution] cuDNN has no deterministic algorithm for images (",
-               key.batch,
-               ", ",
-               key.height,
-               ", ",
-               key.width,
-               ", ",
-               key.channels,
-               "), ",
-               key.channels_out,
-               " filters of ",
-               key.kernel,
-               ", stride ",
-               key.stride,
-               ", padding ",
-               key.padding,
-               ", pass ",
-               static_cast<int>(key.pass),
-               ", ",
-               to_string(precision));
+               fill_in("[convolution] cuDNN has no deterministic algorithm for images ({}, {}, {}, "
+                       "{}), {} filters of {}, stride {}, padding {}, pass {}, {}",
+                       key.batch,
+                       key.height,
+                       key.width,
+                       key.channels,
+                       key.channels_out,
+                       key.kernel,
+                       key.stride,
+                       key.padding,
+                       static_cast<int>(key.pass),
+                       to_string(precision)));
   return plan;
 }
 
@@ -310,10 +303,9 @@ Call prepare(Stream& stream, const Key& key) {
 /// do parameters in their slices.
 std::byte* aligned(const Tensor& x) {
   std::byte* data = first_byte(x);
-  TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(data) % 16 == 0,
-               "[convolution] a tensor ",
-               x.shape(),
-               " does not begin at a multiple of 16 bytes");
+  TROUPE_CHECK(
+      reinterpret_cast<std::uintptr_t>(data) % 16 == 0,
+      fill_in("[convolution] a tensor {} does not begin at a multiple of 16 bytes", x.shape()));
   return data;
 }
 

@@ -1,6 +1,7 @@
 // Which GPUs there are, and what is missing where one cannot be used. Neither function throws: a
 // machine without a driver is an ordinary machine.
 #include "kernels/cuda/state.hpp"
+#include "kernels/wording.hpp"
 
 namespace troupe::cuda {
 
@@ -18,10 +19,9 @@ std::string why_none(cudaError_t code) {
     return "this machine has no NVIDIA driver (nvidia-smi would list its GPUs)";
   }
   if (code == cudaErrorInsufficientDriver) {
-    return concat("the NVIDIA driver is made for CUDA ",
-                  version(driver),
-                  ", this build needs one for ",
-                  version(CUDART_VERSION));
+    return fill_in("the NVIDIA driver is made for CUDA {}, this build needs one for {}",
+                   version(driver),
+                   version(CUDART_VERSION));
   }
   if (code == cudaErrorNoDevice || code == cudaSuccess) {
     return "the NVIDIA driver sees no GPU (nvidia-smi lists them, CUDA_VISIBLE_DEVICES may hide "
@@ -43,22 +43,19 @@ Result<void> check_available(int index) {
     return unusable(why_none(counted));
   }
   if (index < 0 || index >= count) {
-    return Error{ErrorKind::usage,
-                 concat("there is no cuda:",
-                        index,
-                        "; this machine has ",
-                        count == 1 ? "cuda:0 only" : concat("cuda:0 to cuda:", count - 1))};
+    return usage_error("there is no cuda:{}; this machine has {}",
+                       index,
+                       count == 1 ? "cuda:0 only" : concat("cuda:0 to cuda:", count - 1));
   }
   if (const cudaError_t code = cudaSetDevice(index); !succeeded(code)) {
     return unusable(concat("cuda:", index, " cannot be used: ", describe(code)));
   }
   if (const cudaError_t code = kernels_load(); !succeeded(code)) {
     return unusable(
-        concat("cuda:",
-               index,
-               " cannot run this build's kernels (CMAKE_CUDA_ARCHITECTURES says for which "
-               "GPUs they are compiled): ",
-               describe(code)));
+        fill_in("cuda:{} cannot run this build's kernels (CMAKE_CUDA_ARCHITECTURES says for which "
+                "GPUs they are compiled): {}",
+                index,
+                describe(code)));
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #include "kernels/convert.hpp"
 #include "kernels/cuda/pad.hpp"
 #include "kernels/cuda/state.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -256,14 +257,11 @@ void matmul(Stream& stream,
         alignment(at) >= 16 && multiply(state, fused, left, right, at, options.accumulate, out);
   }
   TROUPE_CHECK(fused_in || multiply(state, key, left, right, nullptr, options.accumulate, out),
-               "[matmul] cuBLASLt has no algorithm for M ",
-               key.rows,
-               ", N ",
-               key.columns,
-               ", K ",
-               key.inner,
-               " in ",
-               to_string(state.precision));
+               fill_in("[matmul] cuBLASLt has no algorithm for M {}, N {}, K {} in {}",
+                       key.rows,
+                       key.columns,
+                       key.inner,
+                       to_string(state.precision)));
   if (narrower) {
     pad_rows(state, out, c);
   }

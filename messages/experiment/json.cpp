@@ -120,9 +120,7 @@ class Reader {
       if (!field) {
         return unknown_key(line_of(name), *group.GetDescriptor(), path, name);
       }
-      if (auto done = read_field(value, under(path, name), group, field); !done) {
-        return done;
-      }
+      TROUPE_TRY(read_field(value, under(path, name), group, field));
     }
     return {};
   }
@@ -143,11 +141,8 @@ class Reader {
     int index = 0;
     for (const pb::Value& element : value.list_value().values()) {
       const std::string at = '[' + std::to_string(index++) + ']';
-      if (auto done = is_group(*field) ? read_group(element, path + at, where + at, group, field)
-                                       : read_value(element, where + at, group, field);
-          !done) {
-        return done;
-      }
+      TROUPE_TRY(is_group(*field) ? read_group(element, path + at, where + at, group, field)
+                                  : read_value(element, where + at, group, field));
     }
     return {};
   }
@@ -189,9 +184,7 @@ class Reader {
       return usage(where + ": " + text + " is too large to be exact in JSON, put it in quotes");
     }
     const auto scalar = read_scalar(*field, text, where);
-    if (!scalar) {
-      return scalar.error();
-    }
+    TROUPE_TRY(scalar);
     store(group, field, *scalar);
     return {};
   }
@@ -218,9 +211,7 @@ Result<proto::Experiment> parse_json(const Source& source) {
     return explain(std::string(status.message()), source);
   }
   proto::Experiment experiment;
-  if (auto done = Reader(source).read(object, "", experiment); !done) {
-    return done.error();
-  }
+  TROUPE_TRY(Reader(source).read(object, "", experiment));
   return experiment;
 }
 

@@ -145,9 +145,7 @@ Error refused(const std::string& where,
   if (is_group(field)) {
     return value_for_group(where, field, value);
   }
-  if (const auto scalar = read_scalar(field, value, where); !scalar) {
-    return scalar.error();
-  }
+  TROUPE_TRY(read_scalar(field, value, where));
   const bool text = field.cpp_type() == pb::FieldDescriptor::CPPTYPE_STRING;
   return usage(where + ": " + quoted(value) + " has to be written " + (text ? "in" : "without") +
                " quotes");

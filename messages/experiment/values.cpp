@@ -214,9 +214,7 @@ Result<std::vector<Scalar>> read_list(const pb::FieldDescriptor& field,
       return usage(where + ": " + quoted(text) + " lacks an element" + hint);
     }
     auto bare = without_quotes(part, where);
-    if (!bare) {
-      return bare.error();
-    }
+    TROUPE_TRY(bare);
     auto scalar = read_scalar(field, *bare, where);
     if (!scalar) {
       const bool single = !text.starts_with('[');
@@ -231,13 +229,9 @@ Result<std::vector<Scalar>> read_single(const pb::FieldDescriptor& field,
                                         std::string_view text,
                                         const std::string& where) {
   auto bare = without_quotes(text, where);
-  if (!bare) {
-    return bare.error();
-  }
+  TROUPE_TRY(bare);
   auto scalar = read_scalar(field, *bare, where);
-  if (!scalar) {
-    return scalar.error();
-  }
+  TROUPE_TRY(scalar);
   return std::vector<Scalar>{*std::move(scalar)};
 }
 
@@ -249,9 +243,7 @@ Result<void> assign(pb::Message& message,
                     const std::string& where) {
   const auto scalars =
       field->is_repeated() ? read_list(*field, text, where) : read_single(*field, text, where);
-  if (!scalars) {
-    return scalars.error();
-  }
+  TROUPE_TRY(scalars);
   message.GetReflection()->ClearField(&message, field);
   for (const Scalar& scalar : *scalars) {
     store(message, field, scalar);
@@ -336,14 +328,10 @@ Result<void> check_values(const pb::Message& message, Bounds bounds, const std::
       if (is_group(*field)) {
         const auto& group = list ? reflection.GetRepeatedMessage(message, field, i)
                                  : reflection.GetMessage(message, field);
-        if (auto done = check_values(group, bounds, element + '.'); !done) {
-          return done;
-        }
+        TROUPE_TRY(check_values(group, bounds, element + '.'));
         continue;
       }
-      if (auto done = check_value(*field, load(message, field, i), bounds, element); !done) {
-        return done;
-      }
+      TROUPE_TRY(check_value(*field, load(message, field, i), bounds, element));
     }
   }
   return {};

@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/safetensors.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/checkpoint/safetensors_header.hpp"
 #include "runtime/data/input_file.hpp"
 #include "runtime/record/json.hpp"
@@ -14,7 +15,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <new>
 #include <optional>
 #include <set>
@@ -242,11 +242,9 @@ void check_entries(const std::vector<SafetensorsEntry>& entries) {
   for (const SafetensorsEntry& entry : entries) {
     const auto size = product(width_of(entry.dtype), entry.shape);
     TROUPE_CHECK(size && static_cast<std::uint64_t>(*size) == entry.bytes.size(),
-                 "[write_safetensors] ",
-                 entry.name,
-                 " has ",
-                 entry.bytes.size(),
-                 " bytes, not those of its dtype and shape");
+                 fill_in("[write_safetensors] {} has {} bytes, not those of its dtype and shape",
+                         entry.name,
+                         entry.bytes.size()));
     TROUPE_CHECK(names.insert(entry.name).second, "[write_safetensors] ", entry.name, " twice");
   }
 }
@@ -259,8 +257,7 @@ std::int64_t SafetensorsEntry::elements() const {
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path) {
   const auto unusable = [&](const std::string& what) {
-    return Error{ErrorKind::data,
-                 concat(path.string(), " is not usable as a safetensors file: ", what)};
+    return data_error("{} is not usable as a safetensors file: {}", path.string(), what);
   };
   auto contents = read_whole(path);
   if (!contents) {
@@ -270,11 +267,9 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::filesystem::path& path)
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), sizeof length);
   if (length > kHeaderBytesMax || length > bytes.size() - kLengthBytes) {
-    return unusable(concat("its header would be ",
-                           length,
-                           " bytes long, where ",
-                           std::min(kHeaderBytesMax, bytes.size() - kLengthBytes),
-                           " are possible"));
+    return unusable(fill_in("its header would be {} bytes long, where {} are possible",
+                            length,
+                            std::min(kHeaderBytesMax, bytes.size() - kLengthBytes)));
   }
   const char* const text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
   auto header = parse_safetensors_header({text, static_cast<std::size_t>(length)});

@@ -2,6 +2,7 @@
 
 #include "checkpoint.pb.h"
 #include "kernels/stream.hpp"
+#include "kernels/wording.hpp"
 #include "messages/tensor_bytes.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/record/output_file.hpp"
@@ -13,7 +14,6 @@
 #include <cstring>
 #include <fstream>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -46,9 +46,7 @@ Result<void> write_sums(const fs::path& folder) {
   std::string text;
   for (const fs::path& file : files) {
     const auto sum = file_sha256(file);
-    if (!sum) {
-      return sum.error();
-    }
+    TROUPE_TRY(sum);
     text += concat(*sum, "  ", file.filename().string(), "\n");
   }
   return write_file(folder / kSums, text);
@@ -81,9 +79,7 @@ SafetensorsEntry entry_of(const Tensor& tensor, std::size_t place) {
 }
 
 Result<Tensor> tensor_of(Stream& stream, const SafetensorsEntry& entry, const fs::path& file) {
-  const auto type = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeName& known) {
-    return known.name == entry.dtype;
-  });
+  const auto type = std::ranges::find(kTypes, entry.dtype, &TypeName::name);
   if (type == kTypes.end() || entry.shape.size() > Shape::kDimensionsMax) {
     return broken(file, concat("tensor ", entry.name, " is of no kind that is known here"));
   }
@@ -100,9 +96,7 @@ Result<Tensor> tensor_of(Stream& stream, const SafetensorsEntry& entry, const fs
 
 Result<std::vector<Tensor>> read_tensors(const fs::path& path) {
   auto file = SafetensorsFile::open(path);
-  if (!file) {
-    return file.error();
-  }
+  TROUPE_TRY(file);
   Stream stream(Device{});
   std::vector<Tensor> tensors;
   for (std::size_t i = 0; i < file->entries().size(); ++i) {
@@ -111,9 +105,7 @@ Result<std::vector<Tensor>> read_tensors(const fs::path& path) {
       return broken(path, concat("it has no tensor ", i));
     }
     auto tensor = tensor_of(stream, *entry, path);
-    if (!tensor) {
-      return tensor.error();
-    }
+    TROUPE_TRY(tensor);
     tensors.push_back(*std::move(tensor));
   }
   return tensors;
@@ -138,9 +130,7 @@ Result<void> write_state(const fs::path& folder, const Checkpoint& checkpoint) {
   for (std::size_t i = 0; i < checkpoint.run.tensors.size(); ++i) {
     entries.push_back(entry_of(checkpoint.run.tensors[i], i));
   }
-  if (auto written = write_file(folder / kState, state.SerializeAsString()); !written) {
-    return written.error();
-  }
+  TROUPE_TRY(write_file(folder / kState, state.SerializeAsString()));
   return write_safetensors(folder / kTensors, entries, {});
 }
 
@@ -156,15 +146,13 @@ Result<proto::Checkpoint> read_state(const fs::path& path) {
   }
   if (state.format() != kFormat) {
     return Error{ErrorKind::data,
-                 concat(path.string(),
-                        " is of format ",
-                        state.format(),
-                        ", written by troupe ",
-                        state.version(),
-                        "; this program reads format ",
-                        kFormat,
-                        ". Its weights.safetensors can be trained on: --set start_from=",
-                        path.parent_path().string())};
+                 fill_in("{} is of format {}, written by troupe {}; this program reads format {}. "
+                         "Its weights.safetensors can be trained on: --set start_from={}",
+                         path.string(),
+                         state.format(),
+                         state.version(),
+                         kFormat,
+                         path.parent_path().string())};
   }
   return state;
 }
@@ -203,15 +191,9 @@ Result<void> fill(const fs::path& folder,
   if (!fs::create_directories(folder, code)) {
     return Error{ErrorKind::lost, concat(folder.string(), " could not be made: ", code.message())};
   }
-  if (auto written = write_state(folder, checkpoint); !written) {
-    return written.error();
-  }
-  if (auto written = more(folder); !written) {
-    return written.error();
-  }
-  if (auto written = write_sums(folder); !written) {
-    return written.error();
-  }
+  TROUPE_TRY(write_state(folder, checkpoint));
+  TROUPE_TRY(more(folder));
+  TROUPE_TRY(write_sums(folder));
   sync_path(folder);
   return {};
 }
@@ -264,9 +246,8 @@ std::vector<fs::path> checkpoints_in(const fs::path& folder) {
       all.push_back(at->path());
     }
   }
-  std::sort(all.begin(), all.end(), [](const fs::path& a, const fs::path& b) {
-    return *step_of(a) > *step_of(b);
-  });
+  std::ranges::sort(all,
+                    [](const fs::path& a, const fs::path& b) { return *step_of(a) > *step_of(b); });
   return all;
 }
 
@@ -299,17 +280,11 @@ Result<void> verify_checkpoint(const fs::path& path) {
 }
 
 Result<Checkpoint> read_checkpoint(const fs::path& path) {
-  if (auto whole = verify_checkpoint(path); !whole) {
-    return whole.error();
-  }
+  TROUPE_TRY(verify_checkpoint(path));
   auto state = read_state(path / kState);
-  if (!state) {
-    return state.error();
-  }
+  TROUPE_TRY(state);
   auto tensors = read_tensors(path / kTensors);
-  if (!tensors) {
-    return tensors.error();
-  }
+  TROUPE_TRY(tensors);
   return Checkpoint{.version = state->version(),
                     .clock = state->clock(),
                     .step = state->step(),
@@ -349,8 +324,7 @@ Result<FoundCheckpoint> find_checkpoint(const fs::path& path) {
   for (const std::string& reason : found.passed_over) {
     why += (why.empty() ? "" : "; ") + reason;
   }
-  return Error{ErrorKind::data,
-               concat("no checkpoint to go on from in ", path.string(), ": ", why)};
+  return data_error("no checkpoint to go on from in {}: {}", path.string(), why);
 }
 
 }  // namespace troupe

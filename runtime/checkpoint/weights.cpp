@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/weights.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/data/number_array.hpp"
 #include "runtime/data/preparation_text.hpp"
 #include "runtime/record/json.hpp"
@@ -8,7 +9,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -159,19 +159,12 @@ Result<void> write_weights(const std::filesystem::path& path,
                            std::string_view version,
                            const Preparation* preparation) {
   TROUPE_CHECK(specs.size() == values.size(),
-               "[write_weights] ",
-               specs.size(),
-               " parameters, values of ",
-               values.size());
+               fill_in("[write_weights] {} parameters, values of {}", specs.size(), values.size()));
   std::vector<ParameterValues> ordered;
   std::vector<SafetensorsEntry> entries;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     TROUPE_CHECK(static_cast<std::int64_t>(values[i].size()) == specs[i].shape.elements(),
-                 "[write_weights] ",
-                 specs[i].name,
-                 " has ",
-                 values[i].size(),
-                 " values");
+                 fill_in("[write_weights] {} has {} values", specs[i].name, values[i].size()));
     ordered.push_back(to_file(specs[i], values[i]));
     entries.push_back({specs[i].name,
                        "F32",
@@ -196,16 +189,13 @@ Result<std::vector<ParameterValues>> read_weights(const SafetensorsFile& file,
                                                   const std::vector<WeightSpec>& specs,
                                                   const std::vector<std::string>& skip) {
   for (const std::string& pattern : skip) {
-    if (std::none_of(specs.begin(), specs.end(), [&](const WeightSpec& spec) {
-          return is_like(spec.name, pattern);
-        })) {
-      return Error{ErrorKind::usage,
-                   concat("no parameter of the network is called like ", json_string(pattern))};
+    if (std::ranges::none_of(specs,
+                             [&](const WeightSpec& spec) { return is_like(spec.name, pattern); })) {
+      return usage_error("no parameter of the network is called like {}", json_string(pattern));
     }
   }
   if (const auto different = differences(file, specs, skip); !different.empty()) {
-    return Error{ErrorKind::data,
-                 concat(file.path().string(), " does not fit the network: ", joined(different))};
+    return data_error("{} does not fit the network: {}", file.path().string(), joined(different));
   }
   std::vector<ParameterValues> values;
   for (const WeightSpec& spec : specs) {
@@ -218,17 +208,14 @@ Result<std::vector<ParameterValues>> read_weights(const SafetensorsFile& file,
 
 Result<std::optional<Preparation>> read_preparation(const std::filesystem::path& path) {
   const auto file = SafetensorsFile::open(weights_path(path));
-  if (!file) {
-    return file.error();
-  }
+  TROUPE_TRY(file);
   const auto told = file->metadata().find(kPreparationKey);
   if (told == file->metadata().end()) {
     return std::optional<Preparation>();
   }
   auto preparation = parse_preparation(told->second);
   if (!preparation) {
-    return Error{ErrorKind::data,
-                 concat(file->path().string(), " is not usable: ", preparation.error().message)};
+    return data_error("{} is not usable: {}", file->path().string(), preparation.error().message);
   }
   return std::optional(*std::move(preparation));
 }
@@ -269,11 +256,7 @@ std::vector<ParameterValues> values_of(const std::vector<std::shared_ptr<const C
                                        const std::vector<Weights>& weights,
                                        const std::vector<std::vector<Tensor>>& buffers) {
   TROUPE_CHECK(chunks.size() == weights.size(),
-               "[values_of] ",
-               chunks.size(),
-               " chunks, ",
-               weights.size(),
-               " weights");
+               fill_in("[values_of] {} chunks, {} weights", chunks.size(), weights.size()));
   WholeValues values;
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     std::vector<std::vector<double>> slices;
@@ -298,11 +281,9 @@ std::vector<ParameterValues> values_of(const std::vector<std::shared_ptr<const C
 std::vector<Tensor> slices_of(Stream& stream,
                               const ParameterLayout& layout,
                               std::span<const ParameterValues> values) {
-  TROUPE_CHECK(values.size() == layout.entries.size(),
-               "[slices_of] ",
-               layout.entries.size(),
-               " parameters, values of ",
-               values.size());
+  TROUPE_CHECK(
+      values.size() == layout.entries.size(),
+      fill_in("[slices_of] {} parameters, values of {}", layout.entries.size(), values.size()));
   std::vector<std::vector<float>> slices;
   for (const std::int64_t size : layout.slice_sizes) {
     slices.emplace_back(static_cast<std::size_t>(size));
@@ -310,11 +291,7 @@ std::vector<Tensor> slices_of(Stream& stream,
   for (std::size_t i = 0; i < values.size(); ++i) {
     const ParameterLayout::Entry& entry = layout.entries[i];
     TROUPE_CHECK(static_cast<std::int64_t>(values[i].size()) == entry.spec.shape.elements(),
-                 "[slices_of] ",
-                 entry.spec.name,
-                 " has ",
-                 values[i].size(),
-                 " values");
+                 fill_in("[slices_of] {} has {} values", entry.spec.name, values[i].size()));
     std::copy(values[i].begin(), values[i].end(), slices[entry.slice].begin() + entry.offset);
   }
   std::vector<Tensor> tensors;

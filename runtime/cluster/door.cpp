@@ -17,7 +17,6 @@
 #include <ostream>
 #include <system_error>
 #include <thread>
-#include <utility>
 #include <vector>
 
 namespace troupe {

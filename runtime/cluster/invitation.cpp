@@ -1,8 +1,7 @@
 // What a node hears first.
+#include "kernels/wording.hpp"
 #include "runtime/cluster/node.hpp"
 #include "wire.pb.h"
-
-#include <algorithm>
 
 namespace troupe {
 namespace {
@@ -44,15 +43,12 @@ Result<void> check_invitation(const Invitation& invitation, const std::string& v
     return {};
   }
   return Error{ErrorKind::lost,
-               concat("the lead is of version ",
-                      printable(invitation.version),
-                      " with protocol ",
-                      invitation.protocol,
-                      ", this node of version ",
-                      version,
-                      " with protocol ",
-                      kWireProtocol,
-                      "; all processes of a run must be of one")};
+               fill_in("the lead is of version {} with protocol {}, this node of version {} with "
+                       "protocol {}; all processes of a run must be of one",
+                       printable(invitation.version),
+                       invitation.protocol,
+                       version,
+                       kWireProtocol)};
 }
 
 void refuse_invitation(ControlStream& lead, const Error& why, const Patience& patience) {

@@ -1,5 +1,6 @@
 #include "runtime/cluster/keys.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/cluster/openssl.hpp"
 #include "runtime/cluster/tcp.hpp"
 #include "runtime/cluster/tls.hpp"
@@ -232,14 +233,10 @@ Result<void> make_keys(const fs::path& folder,
                        const std::vector<std::string>& hosts,
                        const CertificateTerm& term) {
   const bool known = fs::exists(folder / "ca.pem") && fs::exists(folder / "ca.key");
-  if (auto sound = check(folder, hosts, known, term.days); !sound) {
-    return sound;
-  }
+  TROUPE_TRY(check(folder, hosts, known, term.days));
   try {
     const auto authority = authority_in(folder, known, term);
-    if (!authority) {
-      return authority.error();
-    }
+    TROUPE_TRY(authority);
     for (const std::string& host : hosts) {
       make_host(folder, host, term, *authority);
     }

@@ -1,5 +1,6 @@
 #include "runtime/cluster/lead.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/standstills.hpp"
@@ -213,9 +214,8 @@ void Lead::to_all(ParcelKind kind, std::uint32_t recipient) {
 
 /// Whether each member has done it, or is gone. The mutex is locked.
 bool Lead::each(bool Member::*done) const {
-  return std::all_of(members_.begin(), members_.end(), [done](const auto& entry) {
-    return entry.second.gone || entry.second.*done;
-  });
+  return std::ranges::all_of(
+      members_, [done](const auto& entry) { return entry.second.gone || entry.second.*done; });
 }
 
 void Lead::explain(std::vector<Standstill>& told) {
@@ -252,9 +252,8 @@ bool Lead::is_of_a_loss(const Ending& ending) const {
 /// What becomes of a run that has ended so.
 void Lead::judge(const Ending& ending) {
   const std::lock_guard lock(mutex_);
-  has_lost_ = missing_ > 0 || std::any_of(members_.begin(), members_.end(), [](const auto& entry) {
-                return entry.second.gone;
-              });
+  has_lost_ = missing_ > 0 ||
+              std::ranges::any_of(members_, [](const auto& entry) { return entry.second.gone; });
   begins_again_ = c_.again && asked_to_stop() == 0 && is_of_a_loss(ending);
 }
 
@@ -281,10 +280,9 @@ Result<void> Lead::collect(const Ending& ending) {
   const std::lock_guard lock(mutex_);
   for (const int number : asked) {
     if (const Member& member = members_.at(number); !member.bye) {
-      return Error{ErrorKind::lost,
-                   concat(member.cause.empty() ? concat(name_of(number), " has not ended its part")
-                                               : member.cause,
-                          " when the run was over; what it had recorded last is missing")};
+      return lost_error(
+          "{} when the run was over; what it had recorded last is missing",
+          member.cause.empty() ? concat(name_of(number), " has not ended its part") : member.cause);
     }
   }
   return {};

@@ -101,9 +101,8 @@ Result<Others::Kept> Lead::gather() {
   Kept all;
   std::unique_lock lock(mutex_);
   const auto told = [this] {
-    return std::all_of(members_.begin(), members_.end(), [](const auto& entry) {
-      return entry.second.gone || entry.second.kept;
-    });
+    return std::ranges::all_of(
+        members_, [](const auto& entry) { return entry.second.gone || entry.second.kept; });
   };
   while (!told()) {
     if (hurried()) {

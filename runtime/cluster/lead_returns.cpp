@@ -1,6 +1,7 @@
 // How another process takes the place of one that was lost, while the run goes on: it has the machines of the lost
 // one's replicas anew, and a channel to the lead alone. Each that was lost has a thread here, which starts, reaches or
 // awaits the next one; the channel's thread lets it in.
+#include "kernels/wording.hpp"
 #include "messages/returns.hpp"
 #include "runtime/cluster/lead.hpp"
 #include "runtime/cluster/meeting.hpp"
@@ -44,11 +45,10 @@ void Lead::expect_back(int number) {
     }
   } else if (c_.meeting && !c_.again) {
     c_.meeting->turn_away(number,
-                          concat("process ",
-                                 number,
-                                 " was lost, and none takes its place",
-                                 c_.stays_away.empty() ? " with --back 0" : ": ",
-                                 c_.stays_away));
+                          fill_in("process {} was lost, and none takes its place{}{}",
+                                  number,
+                                  c_.stays_away.empty() ? " with --back 0" : ": ",
+                                  c_.stays_away));
   }
 }
 
@@ -79,11 +79,10 @@ void Lead::replace_when_lost(int number) {
     pause = std::min(2 * pause, kPauseMax);
   }
   if (await_loss(number)) {
-    const std::string why = concat(name_of(number),
-                                   " was lost once more, after it had come back ",
-                                   times,
-                                   times == 1 ? " time" : " times",
-                                   " (--back)");
+    const std::string why = fill_in("{} was lost once more, after it had come back {}{} (--back)",
+                                    name_of(number),
+                                    times,
+                                    times == 1 ? " time" : " times");
     say(why);
     if (c_.meeting) {
       c_.meeting->turn_away(number, why);
@@ -107,9 +106,7 @@ Result<Lead::Newcomer> Lead::bring(int number, std::uint32_t life) {
       c_.meeting->let_again(number);
     }
     auto summoned = summon(number);
-    if (!summoned) {
-      return summoned.error();
-    }
+    TROUPE_TRY(summoned);
     Member member{.process = *std::move(summoned), .patience = patience(), .newcomer = true};
     auto newcomer = bring(member, number, life);
     if (!newcomer && member.process.pid > 0) {
@@ -127,18 +124,12 @@ Result<Lead::Newcomer> Lead::bring(Member& member, int number, std::uint32_t lif
   Result<void> done = invite(member, number, life);
   done = done ? join(member, number, 1, where) : done;
   done = done ? tell_where(member, number, where) : done;
-  if (!done) {
-    return done.error();
-  }
+  TROUPE_TRY(done);
   const auto ahead = await_stand(member, number);
-  if (!ahead) {
-    return ahead.error();
-  }
+  TROUPE_TRY(ahead);
   done = begin(member, number, *ahead);
   done = done ? await_last_words() : done;
-  if (!done) {
-    return done.error();
-  }
+  TROUPE_TRY(done);
   const auto self = static_cast<std::uint32_t>(number);
   return Newcomer{.process = std::move(member.process),
                   .life = life,

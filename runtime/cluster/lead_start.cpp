@@ -48,9 +48,7 @@ std::string Lead::name_of(int number) const {
 Result<StartedProcess> Lead::summon(int number) {
   if (c_.meeting) {
     auto arrived = c_.meeting->await(number, patience());
-    if (!arrived) {
-      return arrived.error();
-    }
+    TROUPE_TRY(arrived);
     const std::lock_guard lock(names_mutex_);
     come_from_[number] = arrived->where;
     return StartedProcess{.stream = std::move(arrived->stream)};
@@ -68,9 +66,7 @@ Result<StartedProcess> Lead::reach(const HostPlace& place) const {
   patience.until = Clock::now() + c_.limits.reach;
   const Nearness within_reach = c_.credentials ? Nearness::anywhere : Nearness::this_machine;
   const auto socket = connect_to(place.address, within_reach, patience);
-  if (!socket) {
-    return socket.error();
-  }
+  TROUPE_TRY(socket);
   StartedProcess reached;
   if (!c_.credentials) {
     reached.stream = std::make_unique<DescriptorStream>(*socket, *socket);
@@ -116,22 +112,16 @@ Result<void> Lead::start() {
   for (auto& [number, member] : members_) {
     missing_ = number;
     member.patience = patience();
-    if (auto invited = invite(member, number, 0); !invited) {
-      return invited.error();
-    }
+    TROUPE_TRY(invite(member, number, 0));
   }
   std::vector<proto::Connect> where(static_cast<std::size_t>(c_.processes));
   for (auto& [number, member] : members_) {
     missing_ = number;
-    if (auto joined = join(member, number, number, where); !joined) {
-      return joined.error();
-    }
+    TROUPE_TRY(join(member, number, number, where));
   }
   for (auto& [number, member] : members_) {
     missing_ = number;
-    if (auto told = tell_where(member, number, where); !told) {
-      return told.error();
-    }
+    TROUPE_TRY(tell_where(member, number, where));
   }
   for (const auto& [number, endpoint] : where[kLead].endpoints()) {
     const auto key = where[kLead].keys().find(number);
@@ -264,9 +254,7 @@ Result<void> Lead::open(Theatre& theatre) {
     if (!clock && asked_to_stop() > 0) {
       theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
     }
-    if (!clock) {
-      return clock.error();
-    }
+    TROUPE_TRY(clock);
     ahead[number] = *clock;
   }
   theatre.start = Clock::now();
@@ -283,9 +271,7 @@ Result<void> Lead::open(Theatre& theatre) {
                              }};
   for (auto& [number, member] : members_) {
     missing_ = number;
-    if (auto begun = begin(member, number, ahead[number]); !begun) {
-      return begun.error();
-    }
+    TROUPE_TRY(begin(member, number, ahead[number]));
     events.watched.push_back(member.process.stream->descriptor());
   }
   missing_ = 0;

@@ -6,10 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 namespace troupe {
@@ -41,9 +39,7 @@ Result<std::unique_ptr<Meeting>> Meeting::open(const HostAddress& at,
   if (!listening && credentials) {  // a host without IPv6
     listening = listen_at({"0.0.0.0", at.port}, Nearness::anywhere);
   }
-  if (!listening) {
-    return listening.error();
-  }
+  TROUPE_TRY(listening);
   return std::unique_ptr<Meeting>(
       new Meeting(*listening, processes, std::move(credentials), std::move(tell)));
 }
@@ -255,9 +251,7 @@ Result<std::unique_ptr<ControlStream>> come_to(
     std::this_thread::sleep_for(kAgain);
     socket = reached();
   }
-  if (!socket) {
-    return socket.error();
-  }
+  TROUPE_TRY(socket);
   std::unique_ptr<ControlStream> stream;
   if (credentials) {
     auto greeted = credentials->greet(*socket, lead.host, patience);

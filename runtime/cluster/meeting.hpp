@@ -16,7 +16,6 @@
 #include <mutex>
 #include <string>
 #include <thread>
-#include <vector>
 
 namespace troupe {
 

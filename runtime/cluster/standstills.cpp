@@ -1,7 +1,5 @@
 #include "runtime/cluster/standstills.hpp"
 
-#include "messages/archive.hpp"
-
 namespace troupe {
 
 void archive(Archive& a, Told& told) {

@@ -1,5 +1,7 @@
 #include "runtime/cluster/tcp.hpp"
 
+#include "kernels/wording.hpp"
+
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -39,8 +41,7 @@ Result<Addresses> resolve_host(const HostAddress& address, int flags) {
   const int failure =
       ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &wanted, &found);
   if (failure != 0) {
-    return Error{ErrorKind::lost,
-                 concat(address.text(), ": the host is not known: ", ::gai_strerror(failure))};
+    return lost_error("{}: the host is not known: {}", address.text(), ::gai_strerror(failure));
   }
   return Addresses(found, &::freeaddrinfo);
 }
@@ -183,20 +184,15 @@ Result<HostAddress> parse_address(const std::string& text) {
   const auto [read, code] = std::from_chars(begin, end, address.port);
   if (begin == end || read != end || code != std::errc() || address.port < 0 ||
       address.port > kPortMax || bare_colon || !is_host(address.host)) {
-    return Error{ErrorKind::usage,
-                 concat("\"",
-                        text,
-                        "\" is no HOST:PORT; right would be beta:7000, 10.0.0.3:7000 or "
-                        "[::1]:7000")};
+    return usage_error(
+        "\"{}\" is no HOST:PORT; right would be beta:7000, 10.0.0.3:7000 or [::1]:7000", text);
   }
   return address;
 }
 
 Result<int> connect_to(const HostAddress& address, Nearness reach, const Patience& patience) {
   const auto all = within(address, reach, 0);
-  if (!all) {
-    return all.error();
-  }
+  TROUPE_TRY(all);
   std::string why;
   for (const addrinfo* one = all->get(); one; one = one->ai_next) {
     auto connected = connect_one(*one, patience);
@@ -210,9 +206,7 @@ Result<int> connect_to(const HostAddress& address, Nearness reach, const Patienc
 
 Result<int> listen_at(const HostAddress& address, Nearness reach) {
   const auto all = within(address, reach, AI_PASSIVE);
-  if (!all) {
-    return all.error();
-  }
+  TROUPE_TRY(all);
   const addrinfo& at = **all;
   const int socket = ::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int yes = 1;
@@ -223,8 +217,7 @@ Result<int> listen_at(const HostAddress& address, Nearness reach) {
       ::listen(socket, kBacklog) != 0) {
     const int number = errno;
     ::close(socket);
-    return Error{ErrorKind::lost,
-                 concat(address.text(), " cannot be listened at: ", words_of(number))};
+    return lost_error("{} cannot be listened at: {}", address.text(), words_of(number));
   }
   return socket;
 }

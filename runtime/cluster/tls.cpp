@@ -162,9 +162,7 @@ Result<OpensslContext> make_context(X509* certificate, EVP_PKEY* key, X509* auth
 }  // namespace
 
 Result<OpensslKey> read_private_key(const fs::path& path) {
-  if (auto secret = check_private(path); !secret) {
-    return secret.error();
-  }
+  TROUPE_TRY(check_private(path));
   const File file(BIO_new_file(path.c_str(), "r"));
   OpensslKey key(file ? PEM_read_bio_PrivateKey(file.get(), nullptr, no_passphrase, nullptr)
                       : nullptr);
@@ -255,9 +253,7 @@ Talk TlsStream::shake_hands(const Patience& patience) {
 
 Result<Credentials> Credentials::load(const fs::path& folder) {
   const auto path = own_certificate(folder);
-  if (!path) {
-    return path.error();
-  }
+  TROUPE_TRY(path);
   fs::path key_path = *path;
   key_path.replace_extension(".key");
   auto key = read_private_key(key_path);
@@ -272,9 +268,7 @@ Result<Credentials> Credentials::load(const fs::path& folder) {
   }
   for (const auto& [one, where] :
        {std::pair(certificate->get(), *path), std::pair(authority->get(), folder / "ca.pem")}) {
-    if (auto good = check_dates(one, where); !good) {
-      return good.error();
-    }
+    TROUPE_TRY(check_dates(one, where));
   }
   if (X509_check_private_key(certificate->get(), key->get()) != 1) {
     ERR_clear_error();
@@ -284,9 +278,7 @@ Result<Credentials> Credentials::load(const fs::path& folder) {
     return refused(concat(path->string(), " is not of the authority in ca.pem beside it: ", why));
   }
   auto context = make_context(certificate->get(), key->get(), authority->get());
-  if (!context) {
-    return context.error();
-  }
+  TROUPE_TRY(context);
   return Credentials(*std::move(context), common_name(certificate->get()));
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/data/archive.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
 
@@ -122,8 +123,7 @@ class Unpacking {
         fs::remove(part(name), code);
       }
       if (read && code) {
-        read = Error{ErrorKind::lost,
-                     concat((folder_ / name).string(), " could not be written: ", code.message())};
+        read = lost_error("{} could not be written: {}", (folder_ / name).string(), code.message());
       }
     }
     return read;
@@ -155,9 +155,7 @@ class Unpacking {
     struct ::archive_entry* entry = nullptr;
     bool sound = true;
     while (next_entry(reader_.get(), entry, sound)) {
-      if (auto done = read_entry(entry); !done) {
-        return done;
-      }
+      TROUPE_TRY(read_entry(entry));
     }
     if (!sound) {
       return damaged();
@@ -185,9 +183,7 @@ class Unpacking {
       return damaged(concat("it has ", *wanted, " twice"));
     }
     auto out = OutputFile::create(part(*wanted));
-    if (!out) {
-      return out.error();
-    }
+    TROUPE_TRY(out);
     written_.push_back(*wanted);
     const void* piece = nullptr;
     std::size_t size = 0;

@@ -1,8 +1,8 @@
 #include "runtime/data/array_source.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/data/archive.hpp"
 #include "runtime/data/foreign.hpp"
-#include "runtime/data/input_file.hpp"
 #include "runtime/data/mapped_file.hpp"
 #include "runtime/record/json.hpp"
 
@@ -26,9 +26,7 @@ Result<NumberArray> npy_of(Bytes bytes) {
 
 Result<NumberArray> mapped_npy(const fs::path& path) {
   const auto file = MappedFile::open(path);
-  if (!file) {
-    return file.error();
-  }
+  TROUPE_TRY(file);
   auto array = parse_npy((*file)->bytes(), *file);
   if (array) {
     array->file = *file;
@@ -53,17 +51,13 @@ Result<ArraySource> ArraySource::open(const std::string& path, std::uintmax_t ma
   const std::string kind = fs::path(path).extension().string();
   if (kind == ".npz") {
     auto bytes = read_input_file(path, kArrayFileMax);
-    if (!bytes) {
-      return bytes.error();
-    }
+    TROUPE_TRY(bytes);
     source.archive_ = std::make_shared<const Bytes>(*std::move(bytes));
     return source;
   }
   if (kind == ".safetensors") {
     auto file = SafetensorsFile::open(path);
-    if (!file) {
-      return file.error();
-    }
+    TROUPE_TRY(file);
     source.tensors_ = *std::move(file);
     return source;
   }
@@ -74,10 +68,9 @@ Result<ArraySource> ArraySource::open(const std::string& path, std::uintmax_t ma
       !form.empty() && kind != ".npy") {
     return Error{ErrorKind::data, concat(path, " is not usable: ", form)};
   }
-  return Error{ErrorKind::data,
-               concat(path,
-                      " is neither a folder of .npy files nor a .npz or .safetensors file",
-                      kind == ".npy" ? "; name the folder that it is in" : "")};
+  return data_error("{} is neither a folder of .npy files nor a .npz or .safetensors file{}",
+                    path,
+                    kind == ".npy" ? "; name the folder that it is in" : "");
 }
 
 Result<NumberArray> ArraySource::array(const std::string& name) const {
@@ -90,18 +83,12 @@ Result<NumberArray> ArraySource::from_folder(const std::string& name) const {
   const std::uintmax_t size = fs::file_size(path, code);
   if (!code && size >= mapped_from_) {
     auto array = mapped_npy(path);
-    return array ? array
-                 : Error{ErrorKind::data,
-                         concat(path.string(), " is not usable: ", array.error().message)};
+    return array ? array : data_error("{} is not usable: {}", path.string(), array.error().message);
   }
   auto bytes = read_input_file(path, kArrayFileMax);
-  if (!bytes) {
-    return bytes.error();
-  }
+  TROUPE_TRY(bytes);
   auto array = npy_of(*std::move(bytes));
-  return array ? array
-               : Error{ErrorKind::data,
-                       concat(path.string(), " is not usable: ", array.error().message)};
+  return array ? array : data_error("{} is not usable: {}", path.string(), array.error().message);
 }
 
 Result<NumberArray> ArraySource::from_archive(const std::string& name) const {

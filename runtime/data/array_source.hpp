@@ -7,7 +7,6 @@
 #include "runtime/data/number_array.hpp"
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>

@@ -1,6 +1,7 @@
 #include "runtime/data/arrays.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/array_source.hpp"
 #include "runtime/data/memory.hpp"
 #include "runtime/data/preparation.hpp"
@@ -55,20 +56,16 @@ Result<void> check_shapes(const ArrayPair& pair, bool values) {
   const bool column = y.size() == 1 || (y.size() == 2 && (values || y[1] == 1));
   if (!column || y[0] != x[0]) {
     return pair.unusable(pair.y_name,
-                         concat("its shape is ",
-                                extents_text(y),
-                                "; right ",
-                                values ? "are (N) and (N, V)" : "is (N)",
-                                " with the ",
-                                x[0],
-                                " of ",
-                                json_string(pair.x_name)));
+                         fill_in("its shape is {}; right {} with the {} of {}",
+                                 extents_text(y),
+                                 values ? "are (N) and (N, V)" : "is (N)",
+                                 x[0],
+                                 json_string(pair.x_name)));
   }
   if (!values && !pair.y.type->whole) {
-    return pair.unusable(
-        pair.y_name,
-        "labels are whole numbers, and these are of a type with fractions; to predict "
-        "them as numbers, set data.arrays.values=true");
+    return pair.unusable(pair.y_name,
+                         "labels are whole numbers, and these are of a type with fractions; to "
+                         "predict them as numbers, set data.arrays.values=true");
   }
   return {};
 }
@@ -78,30 +75,23 @@ Result<ArrayPair> read_pair(const ArraySource& source,
                             const std::string& y_name,
                             const proto::Arrays& options) {
   auto x = source.array(x_name);
-  if (!x) {
-    return x.error();
-  }
+  TROUPE_TRY(x);
   auto y = source.array(y_name);
-  if (!y) {
-    return y.error();
-  }
+  TROUPE_TRY(y);
   if (options.channels_first() && x->shape.size() != 4) {
     return Error{ErrorKind::data,
-                 concat(source.path(),
-                        " is not usable: array ",
-                        json_string(x_name),
-                        ": its shape is ",
-                        extents_text(x->shape),
-                        "; right with data.arrays.channels_first is (N, C, H, W)")};
+                 fill_in("{} is not usable: array {}: its shape is {}; right with "
+                         "data.arrays.channels_first is (N, C, H, W)",
+                         source.path(),
+                         json_string(x_name),
+                         extents_text(x->shape))};
   }
   ArrayPair pair{source.path(),
                  x_name,
                  y_name,
                  options.channels_first() ? x->channels_last() : *std::move(x),
                  *std::move(y)};
-  if (auto right = check_shapes(pair, options.values()); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(check_shapes(pair, options.values()));
   return pair;
 }
 
@@ -112,17 +102,15 @@ Result<void> check_alike(const ArrayPair& train, const ArrayPair& test) {
                   test.x.shape.begin() + 1,
                   test.x.shape.end())) {
     return test.unusable(test.x_name,
-                         concat("its shape is ",
-                                extents_text(test.x.shape),
-                                "; training samples have ",
-                                extents_text(train.x.shape)));
+                         fill_in("its shape is {}; training samples have {}",
+                                 extents_text(test.x.shape),
+                                 extents_text(train.x.shape)));
   }
   if (ArrayPair::width(train.y) != ArrayPair::width(test.y)) {
     return test.unusable(test.y_name,
-                         concat("its shape is ",
-                                extents_text(test.y.shape),
-                                "; training targets have ",
-                                extents_text(train.y.shape)));
+                         fill_in("its shape is {}; training targets have {}",
+                                 extents_text(test.y.shape),
+                                 extents_text(train.y.shape)));
   }
   return {};
 }
@@ -133,23 +121,20 @@ Result<void> check_numbers(const ArrayPair& pair, bool values) {
   for (std::size_t i = 0; i < pair.x.size(); ++i) {
     if (!(std::abs(pair.x[i]) <= kMost)) {
       return pair.unusable(pair.x_name,
-                           concat("sample ",
-                                  i / ArrayPair::width(pair.x),
-                                  " has the number ",
-                                  pair.x[i],
-                                  ", which is not finite (as float32)"));
+                           fill_in("sample {} has the number {}, which is not finite (as float32)",
+                                   i / ArrayPair::width(pair.x),
+                                   pair.x[i]));
     }
   }
   for (std::size_t i = 0; i < pair.y.size(); ++i) {
     const double y = pair.y[i];
     if (values ? !(std::abs(y) <= kMost) : y < 0 || y > kLabelMax) {
       return pair.unusable(pair.y_name,
-                           concat("the target of sample ",
-                                  i / ArrayPair::width(pair.y),
-                                  " is ",
-                                  y,
-                                  values ? ", which is not finite (as float32)"
-                                         : ", which is no label: right are 0 to 65535"));
+                           fill_in("the target of sample {} is {}{}",
+                                   i / ArrayPair::width(pair.y),
+                                   y,
+                                   values ? ", which is not finite (as float32)"
+                                          : ", which is no label: right are 0 to 65535"));
     }
   }
   return {};
@@ -325,20 +310,12 @@ Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
                                                    std::uint64_t seed,
                                                    const Preparation* prepared,
                                                    std::uintmax_t mapped_from) {
-  if (auto right = check_array_options(options); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(check_array_options(options));
   const auto source = ArraySource::open(options.path(), mapped_from);
-  if (!source) {
-    return source.error();
-  }
+  TROUPE_TRY(source);
   const auto train = read_pair(*source, options.x(), options.y(), options);
-  if (!train) {
-    return train.error();
-  }
-  if (auto right = check_numbers(*train, options.values()); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(train);
+  TROUPE_TRY(check_numbers(*train, options.values()));
   if (options.test_path().empty() && options.test_x().empty()) {
     if (train->rows() < 2) {
       return train->unusable(options.x(), "it holds one sample, and test samples are drawn of it");
@@ -347,15 +324,9 @@ Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
         options, *train, *train, hold_out(train->rows(), options.test_share(), seed), prepared);
   }
   const auto test = read_test(options, *source, mapped_from);
-  if (!test) {
-    return test.error();
-  }
-  if (auto right = check_alike(*train, *test); !right) {
-    return right.error();
-  }
-  if (auto right = check_numbers(*test, options.values()); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(test);
+  TROUPE_TRY(check_alike(*train, *test));
+  TROUPE_TRY(check_numbers(*test, options.values()));
   return make_arrays(options, *train, *test, {rows_of(*train), rows_of(*test)}, prepared);
 }
 

@@ -2,6 +2,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/data/gather.hpp"
 
 #include <algorithm>
@@ -17,21 +18,13 @@ constexpr double kSizeMax = 1e15;   // no data set has so many samples
 
 BatchSizes::BatchSizes(std::int64_t samples, std::int64_t batch_size) : samples_(samples) {
   TROUPE_CHECK(batch_size >= 1 && batch_size <= samples,
-               "[BatchSizes] batches of ",
-               batch_size,
-               " from ",
-               samples,
-               " samples");
+               fill_in("[BatchSizes] batches of {} from {} samples", batch_size, samples));
   segments_.push_back({.size = batch_size});
 }
 
 void BatchSizes::grow(double epochs, std::int64_t batch_size) {
   TROUPE_CHECK(batch_size >= 1 && batch_size <= samples_,
-               "[BatchSizes] batches of ",
-               batch_size,
-               " from ",
-               samples_,
-               " samples");
+               fill_in("[BatchSizes] batches of {} from {} samples", batch_size, samples_));
   const std::int64_t first = std::max(batches(epochs), segments_.back().first);
   const Place at = place(segments_.back(), first);
   Segment next{.first = first,
@@ -125,8 +118,7 @@ Result<void> check_growth(const proto::Experiment& e) {
   for (const double at : growth.at()) {
     size *= growth.factor();
     if (at <= last) {
-      return Error{ErrorKind::usage,
-                   concat("data.growth.at: the points must ascend, and ", at, " follows ", last)};
+      return usage_error("data.growth.at: the points must ascend, and {} follows {}", at, last);
     }
     last = at;
     if (size > kSizeMax) {
@@ -135,13 +127,11 @@ Result<void> check_growth(const proto::Experiment& e) {
     const std::int64_t whole = std::llround(size);
     if (whole % e.pipeline().micro_batches() != 0) {
       return Error{ErrorKind::usage,
-                   concat("pipeline.micro_batches: ",
-                          e.pipeline().micro_batches(),
-                          " does not divide the mini-batches of ",
-                          whole,
-                          " samples that data.growth makes from ",
-                          at,
-                          " of the run on")};
+                   fill_in("pipeline.micro_batches: {} does not divide the mini-batches of {} "
+                           "samples that data.growth makes from {} of the run on",
+                           e.pipeline().micro_batches(),
+                           whole,
+                           at)};
     }
   }
   return {};
@@ -149,23 +139,16 @@ Result<void> check_growth(const proto::Experiment& e) {
 
 Result<void> check_batch(const proto::Data& data, std::int64_t samples) {
   if (data.batch_size() > samples) {
-    return Error{ErrorKind::usage,
-                 concat("data.batch_size is ",
-                        data.batch_size(),
-                        ", but there are only ",
-                        samples,
-                        " training samples")};
+    return usage_error("data.batch_size is {}, but there are only {} training samples",
+                       data.batch_size(),
+                       samples);
   }
   return {};
 }
 
 Result<BatchSizes> batch_sizes(const proto::Experiment& e, std::int64_t samples) {
-  if (auto sound = check_batch(e.data(), samples); !sound) {
-    return sound.error();
-  }
-  if (auto sound = check_growth(e); !sound) {
-    return sound.error();
-  }
+  TROUPE_TRY(check_batch(e.data(), samples));
+  TROUPE_TRY(check_growth(e));
   BatchSizes sizes(samples, e.data().batch_size());
   const double run = e.stop().epochs();
   if (run * static_cast<double>(sizes.batches_per_epoch()) > 1e12) {  // as stop.updates
@@ -176,12 +159,11 @@ Result<BatchSizes> batch_sizes(const proto::Experiment& e, std::int64_t samples)
     size *= e.data().growth().factor();
     if (std::round(size) > static_cast<double>(samples)) {
       return Error{ErrorKind::usage,
-                   concat("data.growth: from ",
-                          at,
-                          " of the run on a mini-batch would have ",
-                          std::round(size),
-                          " samples, and there are only ",
-                          samples)};
+                   fill_in("data.growth: from {} of the run on a mini-batch would have {} samples, "
+                           "and there are only {}",
+                           at,
+                           std::round(size),
+                           samples)};
     }
     sizes.grow(at * run, std::llround(size));
   }

@@ -109,18 +109,14 @@ Error unusable(const fs::path& path, const std::string& what) {
 /// A file of the folder, as text.
 Result<std::string> read_text(const fs::path& path) {
   const Result<Bytes> bytes = read_input_file(path, kFileBytesMax);
-  if (!bytes) {
-    return bytes.error();
-  }
+  TROUPE_TRY(bytes);
   return std::string(bytes->begin(), bytes->end());
 }
 
 /// The bytes of each token.
 Result<std::vector<std::string>> read_tokens(const fs::path& path) {
   const Result<std::string> text = read_text(path);
-  if (!text) {
-    return text.error();
-  }
+  TROUPE_TRY(text);
   google::protobuf::Struct object;
   if (!google::protobuf::util::JsonStringToMessage(*text, &object).ok()) {
     return unusable(path, "it is no JSON object of tokens and their numbers");
@@ -291,9 +287,7 @@ class BytePairs final : public Vocabulary {
 Result<Merges> read_merges(const fs::path& path,
                            const std::unordered_map<std::string, Token>& numbers) {
   const Result<std::string> text = read_text(path);
-  if (!text) {
-    return text.error();
-  }
+  TROUPE_TRY(text);
   const auto token_of = [&numbers](const std::optional<std::string>& bytes) {
     const auto found = bytes ? numbers.find(*bytes) : numbers.end();
     return found == numbers.end() ? std::nullopt : std::optional(found->second);
@@ -348,9 +342,7 @@ Result<std::shared_ptr<const Vocabulary>> open_byte_pairs(const proto::Bpe& opti
   }
   const fs::path folder = options.path();
   Result<std::vector<std::string>> tokens = read_tokens(folder / "vocab.json");
-  if (!tokens) {
-    return tokens.error();
-  }
+  TROUPE_TRY(tokens);
   std::unordered_map<std::string, Token> numbers;
   for (std::size_t i = 0; i < tokens->size(); ++i) {
     numbers.emplace((*tokens)[i], static_cast<Token>(i));
@@ -364,9 +356,7 @@ Result<std::shared_ptr<const Vocabulary>> open_byte_pairs(const proto::Bpe& opti
     of_byte[byte] = found->second;
   }
   Result<Merges> merges = read_merges(folder / "merges.txt", numbers);
-  if (!merges) {
-    return merges.error();
-  }
+  TROUPE_TRY(merges);
   return std::shared_ptr<const Vocabulary>(
       std::make_shared<BytePairs>(*std::move(tokens), of_byte, *std::move(merges)));
 }

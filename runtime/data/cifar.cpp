@@ -2,6 +2,7 @@
 
 #include "experiment/data.pb.h"
 #include "kernels/random.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/data/folders.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/input_file.hpp"
@@ -9,10 +10,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace troupe {
 namespace {
@@ -43,16 +42,13 @@ Result<void> read_file(const CifarFamily& family, const fs::path& path, Part& pa
   const std::size_t classes = family.coarse ? 2 : 1;  // bytes at the head of a record
   const std::size_t record = classes + kPixels;
   const Result<Bytes> bytes = read_input_file(path, kRecordsMax * record);
-  if (!bytes) {
-    return bytes.error();
-  }
+  TROUPE_TRY(bytes);
   const std::size_t count = bytes->size() / record;
   if (count == 0 || bytes->size() % record != 0) {
     return unusable(path,
-                    concat("it is ",
-                           bytes->size(),
-                           " bytes long, which is no whole number of records of ",
-                           record));
+                    fill_in("it is {} bytes long, which is no whole number of records of {}",
+                            bytes->size(),
+                            record));
   }
   std::size_t at = part.pixels.size();
   part.pixels.resize(at + count * kPixels);
@@ -62,14 +58,11 @@ Result<void> read_file(const CifarFamily& family, const fs::path& path, Part& pa
     if (label >= family.classes || (family.coarse && head[0] >= kCoarseClasses)) {
       const bool fine = label >= family.classes;
       return unusable(path,
-                      concat("the ",
-                             fine ? "label" : "coarse label",
-                             " of record ",
-                             i,
-                             " is ",
-                             fine ? label : int{head[0]},
-                             ", not 0 to ",
-                             (fine ? family.classes : kCoarseClasses) - 1));
+                      fill_in("the {} of record {} is {}, not 0 to {}",
+                              fine ? "label" : "coarse label",
+                              i,
+                              fine ? label : int{head[0]},
+                              (fine ? family.classes : kCoarseClasses) - 1));
     }
     part.labels.push_back(head[classes - 1]);
     const std::uint8_t* planes = head + classes;  // (kColours, kSide, kSide)
@@ -180,28 +173,19 @@ Result<std::shared_ptr<const Dataset>> open_cifar(const CifarFamily& family,
                                                   const proto::Cifar& options,
                                                   std::uint64_t seed) {
   const auto files = find_files({family.title, family.name, family.files}, options.path());
-  if (!files) {
-    return files.error();
-  }
+  TROUPE_TRY(files);
   Part train;
   Part test;
   for (const fs::path& path : *files) {
-    if (auto read = read_file(family, path, path == files->back() ? test : train); !read) {
-      return read.error();
-    }
+    TROUPE_TRY(read_file(family, path, path == files->back() ? test : train));
   }
   const auto size = static_cast<std::int64_t>(train.labels.size());
   if (options.limit() > size) {
-    return Error{ErrorKind::data,
-                 concat("data.",
-                        family.name,
-                        ".limit is ",
-                        options.limit(),
-                        ", but ",
-                        files->front().parent_path().string(),
-                        " holds only ",
-                        size,
-                        " training samples")};
+    return data_error("data.{}.limit is {}, but {} holds only {} training samples",
+                      family.name,
+                      options.limit(),
+                      files->front().parent_path().string(),
+                      size);
   }
   if (options.limit() > 0) {
     train.labels.resize(static_cast<std::size_t>(options.limit()));

@@ -35,9 +35,8 @@ Result<std::vector<fs::path>> entries_of(const fs::path& path) {
   if (code) {
     return unusable_folder(path, "it cannot be read as a folder: " + code.message());
   }
-  std::sort(entries.begin(), entries.end(), [](const fs::path& a, const fs::path& b) {
-    return a.native() < b.native();
-  });
+  std::ranges::sort(entries,
+                    [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });
   return entries;
 }
 
@@ -53,9 +52,7 @@ bool holds_folders(const fs::path& path) {
 
 Result<void> add_files(const fs::path& folder, std::int32_t label, std::vector<ClassFile>& files) {
   const auto entries = entries_of(folder);
-  if (!entries) {
-    return entries.error();
-  }
+  TROUPE_TRY(entries);
   if (entries->empty()) {
     return unusable_folder(folder, "it is the folder of a class and holds no image");
   }
@@ -85,9 +82,7 @@ Result<std::vector<ClassFile>> list_images_alone(const fs::path& path) {
 Result<ClassFolders> list_class_folders(const fs::path& path,
                                         const std::vector<std::string>& classes) {
   auto folders = entries_of(path);
-  if (!folders) {
-    return folders.error();
-  }
+  TROUPE_TRY(folders);
   std::erase_if(*folders, [](const fs::path& entry) { return !is_folder(entry); });
   if (folders->empty() || folders->size() > kClassesMax) {
     return unusable_folder(
@@ -117,13 +112,10 @@ Result<ClassFolders> list_class_folders(const fs::path& path,
     if (label == labels.end()) {
       return unusable_folder(folder, "there is no class of that name among those trained on");
     }
-    if (auto added = add_files(folder, label->second, all.files); !added) {
-      return added.error();
-    }
+    TROUPE_TRY(add_files(folder, label->second, all.files));
   }
-  std::stable_sort(all.files.begin(), all.files.end(), [](const ClassFile& a, const ClassFile& b) {
-    return a.label < b.label;
-  });
+  std::ranges::stable_sort(
+      all.files, [](const ClassFile& a, const ClassFile& b) { return a.label < b.label; });
   return all;
 }
 

@@ -1,6 +1,7 @@
 #include "runtime/data/csv.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/csv_survey.hpp"
 #include "runtime/data/csv_table.hpp"
 #include "runtime/data/memory.hpp"
@@ -105,11 +106,9 @@ Result<void> check_csv(const proto::Csv& options, const CsvLoader& loader, const
       continue;
     }
     if (const auto [same, fresh] = numbers.emplace(*number, name); !fresh) {
-      return unusable(concat("its classes ",
-                             csv_shown(same->second),
-                             " and ",
-                             csv_shown(name),
-                             " are the same number; write it in one way"));
+      return unusable(fill_in("its classes {} and {} are the same number; write it in one way",
+                              csv_shown(same->second),
+                              csv_shown(name)));
     }
   }
   return {};
@@ -134,13 +133,12 @@ Result<void> check_prepared(const proto::Csv& options,
                     prepared->y.size() == (options.values() ? 1u : 0u))) {
     return {};
   }
-  return Error{ErrorKind::data,
-               concat(options.path(),
-                      " is not usable: it has ",
-                      loader.widths().size(),
-                      " columns beside the target, and the weights were trained on ",
-                      prepared->x.size(),
-                      options.values() ? " and a number to predict" : " and classes")};
+  return data_error(
+      "{} is not usable: it has {} columns beside the target, and the weights were trained on {}{}",
+      options.path(),
+      loader.widths().size(),
+      prepared->x.size(),
+      options.values() ? " and a number to predict" : " and classes");
 }
 
 /// Scales of the columns; the last is the target's.
@@ -173,10 +171,8 @@ Result<void> check_csv_options(const proto::Csv& options) {
                  "data.csv.path is not set: name a CSV file by --set data.csv.path=FILE"};
   }
   if (options.thousands().size() > 1 && options.thousands() != "blank") {
-    return Error{ErrorKind::usage,
-                 concat("data.csv.thousands is ",
-                        json_string(options.thousands()),
-                        "; right are one character and the word blank")};
+    return usage_error("data.csv.thousands is {}; right are one character and the word blank",
+                       json_string(options.thousands()));
   }
   const std::string& separator = options.separator();
   const bool one = separator.size() == 1 && !std::isalnum(static_cast<unsigned char>(separator[0]));
@@ -193,25 +189,15 @@ Result<void> check_csv_options(const proto::Csv& options) {
 Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
                                                 std::uint64_t seed,
                                                 const Preparation* prepared) {
-  if (auto right = check_csv_options(options); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(check_csv_options(options));
   CsvLoader loader(options, prepared);
   auto table = loader.read(options.path());
-  if (!table) {
-    return table.error();
-  }
-  if (auto right = check_csv(options, loader, *table); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(table);
+  TROUPE_TRY(check_csv(options, loader, *table));
   const bool apart = !options.test_path().empty();
   auto other = apart ? loader.read(options.test_path()) : Result<CsvTable>(CsvTable());
-  if (!other) {
-    return other.error();
-  }
-  if (auto right = check_prepared(options, loader, prepared); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(other);
+  TROUPE_TRY(check_prepared(options, loader, prepared));
   const HeldOut rows = apart ? HeldOut{all_rows(*table), all_rows(*other)}
                              : hold_out(table->rows(), options.test_share(), seed);
   const auto& widths = loader.widths();

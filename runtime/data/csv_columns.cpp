@@ -1,6 +1,7 @@
 #include "runtime/data/csv_columns.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
@@ -86,12 +87,10 @@ Result<std::size_t> find_column(const CsvColumns& columns,
   const auto named = std::find(columns.names.begin(), columns.names.end(), asked);
   if (named != columns.names.end()) {
     if (std::find(named + 1, columns.names.end(), asked) != columns.names.end()) {
-      return Error{ErrorKind::usage,
-                   concat("data.csv.",
-                          key,
-                          ": several columns are called ",
-                          csv_shown(asked),
-                          "; give its number, 1 for the first")};
+      return usage_error(
+          "data.csv.{}: several columns are called {}; give its number, 1 for the first",
+          key,
+          csv_shown(asked));
     }
     return static_cast<std::size_t>(named - columns.names.begin());
   }
@@ -101,13 +100,8 @@ Result<std::size_t> find_column(const CsvColumns& columns,
       number <= columns.uses.size()) {
     return number - 1;
   }
-  return Error{ErrorKind::usage,
-               concat("data.csv.",
-                      key,
-                      ": the file has no column ",
-                      csv_shown(asked),
-                      "; ",
-                      names_said(columns))};
+  return usage_error(
+      "data.csv.{}: the file has no column {}; {}", key, csv_shown(asked), names_said(columns));
 }
 
 /// Gives a column of numbers another use.
@@ -116,17 +110,13 @@ Result<void> set_use(CsvColumns& columns,
                      const std::string& asked,
                      ColumnUse use) {
   const auto column = find_column(columns, key, asked);
-  if (!column) {
-    return column.error();
-  }
+  TROUPE_TRY(column);
   ColumnUse& now = columns.uses[*column];
   if (now != ColumnUse::number && now != use) {
-    return Error{ErrorKind::usage,
-                 concat("data.csv.",
-                        key,
-                        ": ",
-                        columns.called(*column),
-                        now == ColumnUse::target ? " is the target" : " has another use already")};
+    return usage_error("data.csv.{}: {}{}",
+                       key,
+                       columns.called(*column),
+                       now == ColumnUse::target ? " is the target" : " has another use already");
   }
   now = use;
   return {};
@@ -164,10 +154,8 @@ Result<bool> has_header(const proto::Csv& options,
     for (const std::string_view field : second) {
       const auto setting = csv_number_setting({field}, options, separator);
       if (!setting.empty()) {
-        return Error{ErrorKind::data,
-                     concat(csv_shown(field),
-                            " in its second line is not a number as it is: ",
-                            setting.text())};
+        return data_error(
+            "{} in its second line is not a number as it is: {}", csv_shown(field), setting.text());
       }
     }
     return Error{
@@ -319,9 +307,7 @@ Result<CsvColumns> csv_columns(const proto::Csv& options,
                         "needed; data.csv.separator says what stands between two fields")};
   }
   const auto header = has_header(options, first, second, separator);
-  if (!header) {
-    return header.error();
-  }
+  TROUPE_TRY(header);
   CsvColumns columns{.header = *header, .names = {}, .uses = {}};
   if (*header) {
     columns.names.assign(first.begin(), first.end());
@@ -349,18 +335,14 @@ Result<CsvColumns> csv_columns(const proto::Csv& options,
   }
   for (const std::string& counted : options.leave_out()) {
     const auto asked = without_target ? without(options.target(), columns, counted) : counted;
-    if (auto set = set_use(columns, "leave_out", asked, ColumnUse::left_out); !set) {
-      return set.error();
-    }
+    TROUPE_TRY(set_use(columns, "leave_out", asked, ColumnUse::left_out));
   }
   for (const std::string& counted : options.categories()) {
     if (counted == "auto") {
       continue;
     }
     const auto asked = without_target ? without(options.target(), columns, counted) : counted;
-    if (auto set = set_use(columns, "categories", asked, ColumnUse::words); !set) {
-      return set.error();
-    }
+    TROUPE_TRY(set_use(columns, "categories", asked, ColumnUse::words));
   }
   return columns;
 }

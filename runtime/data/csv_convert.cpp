@@ -1,6 +1,7 @@
 #include "runtime/data/csv_convert.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/csv.hpp"
 #include "runtime/data/csv_table.hpp"
 #include "runtime/record/output_file.hpp"
@@ -89,9 +90,7 @@ Result<ConvertedTable> learn(CsvLoader& loader,
     }
     return Result<void>();
   });
-  if (!walked) {
-    return walked.error();
-  }
+  TROUPE_TRY(walked);
   scales = moments ? moments->scales() : std::vector<ColumnScale>();
   loader.finish_words();
   for (const std::size_t words : loader.widths()) {
@@ -133,12 +132,9 @@ Result<void> write_arrays(CsvLoader& loader,
     return walked;
   }
   if (files.rows != made.rows) {
-    return Error{ErrorKind::data,
-                 concat(options.path(), " is not usable: it was changed while it was read")};
+    return data_error("{} is not usable: it was changed while it was read", options.path());
   }
-  if (auto closed = files.close(); !closed) {
-    return closed;
-  }
+  TROUPE_TRY(files.close());
   std::string names;
   for (const std::string& name : made.classes) {
     names += name + '\n';
@@ -151,18 +147,14 @@ Result<void> write_arrays(CsvLoader& loader,
 Result<ConvertedTable> convert_csv(const proto::Csv& options,
                                    const std::filesystem::path& folder,
                                    std::size_t block) {
-  if (auto right = check_csv_options(options); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(check_csv_options(options));
   CsvLoader loader(options, nullptr);
   std::vector<ColumnScale> means;
   auto made = learn(loader, options, block, means);
   if (!made) {
     return made;
   }
-  if (auto free = make_run_directory(folder); !free) {
-    return free.error();
-  }
+  TROUPE_TRY(make_run_directory(folder));
   if (auto written = write_arrays(loader, options, *made, means, folder, block); !written) {
     std::error_code code;
     for (const char* name : {"x.npy", "y.npy", "classes.txt"}) {

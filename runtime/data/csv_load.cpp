@@ -1,5 +1,6 @@
 // How a CSV file comes to be a table: as a whole, or piece by piece.
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/csv_survey.hpp"
 #include "runtime/data/csv_table.hpp"
 #include "runtime/data/foreign.hpp"
@@ -28,8 +29,7 @@ std::vector<std::size_t> WordNumbers::sort() {
     order.emplace_back(value.value_or(0), word);
   }
   if (all) {
-    std::stable_sort(
-        order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::ranges::stable_sort(order, [](const auto& a, const auto& b) { return a.first < b.first; });
   }
   std::vector<std::size_t> renamed(order.size());
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -209,9 +209,7 @@ Result<void> CsvLoader::walk(const std::string& path,
     if (!read) {
       return read.error().kind == ErrorKind::data ? unusable(read.error().message) : read.error();
     }
-    if (auto taken = take(table); !taken) {
-      return taken;
-    }
+    TROUPE_TRY(take(table));
     bytes.erase(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(whole));
   }
   return {};
@@ -224,13 +222,12 @@ Result<void> check_csv_size(const std::string& path) {
   std::error_code code;
   const std::uintmax_t bytes = std::filesystem::file_size(path, code);
   if (!code && bytes > kCsvBytesMax) {
-    return Error{ErrorKind::data,
-                 concat(path,
-                        " is not usable: it has ",
-                        bytes,
-                        " bytes, and a table, which is kept in memory, may have ",
-                        kCsvBytesMax,
-                        " (1 GiB)")};
+    return data_error(
+        "{} is not usable: it has {} bytes, and a table, which is kept in memory, may have {} (1 "
+        "GiB)",
+        path,
+        bytes,
+        kCsvBytesMax);
   }
   return {};
 }
@@ -238,13 +235,9 @@ Result<void> check_csv_size(const std::string& path) {
 }  // namespace
 
 Result<CsvTable> CsvLoader::read(const std::string& path) {
-  if (auto fits = check_csv_size(path); !fits) {
-    return fits.error();
-  }
+  TROUPE_TRY(check_csv_size(path));
   auto bytes = read_input_file(path, kCsvBytesMax);
-  if (!bytes) {
-    return bytes.error();
-  }
+  TROUPE_TRY(bytes);
   const auto unusable = [&](const std::string& what) {
     return Error{ErrorKind::data, concat(path, " is not usable: ", what)};
   };

@@ -49,9 +49,7 @@ Result<bool> CsvReader::next(CsvRow& row) {
     }
     row.line = line_;
     const std::string_view text = rest_;
-    if (auto whole = split(row); !whole) {
-      return whole.error();
-    }
+    TROUPE_TRY(split(row));
     if (text.substr(0, text.size() - rest_.size()).find('\0') != text.npos) {
       return wrong_line(line_, "it has a byte of 0, which no text has");
     }
@@ -70,9 +68,7 @@ Result<void> CsvReader::split(CsvRow& row) {
     skip_blanks();
     if (rest_.starts_with('"')) {
       const auto field = quoted();
-      if (!field) {
-        return field.error();
-      }
+      TROUPE_TRY(field);
       row.fields.push_back(*field);
       const bool apart = !rest_.empty() && is_blank(rest_[0]);
       skip_blanks();

@@ -1,6 +1,7 @@
 #include "runtime/data/csv_survey.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/csv_table.hpp"
 
 #include <algorithm>
@@ -133,14 +134,12 @@ std::string another_target(const CsvReader& reader,
       columns.uses[column] = ColumnUse::target;
       const std::string rest = csv_settings(reader, other, columns, separator);
       const bool listed = rest.find("leave_out=") != rest.npos;
-      return concat("--set data.csv.target=",
-                    columns.key(column),
-                    listed ? "" : left,
-                    rest.empty() ? "" : " ",
-                    rest,
-                    " (nothing stands in ",
-                    columns.called(target),
-                    ')');
+      return fill_in("--set data.csv.target={}{}{}{} (nothing stands in {})",
+                     columns.key(column),
+                     listed ? "" : left,
+                     rest.empty() ? "" : " ",
+                     rest,
+                     columns.called(target));
     }
   }
   return "";
@@ -247,22 +246,19 @@ std::string columns_told(const CsvLoader& loader, std::int64_t rows) {
     used += use == ColumnUse::number || use == ColumnUse::words ? 1 : 0;
   }
   const char separator = loader.separator();
-  return concat(plural(rows, "row"),
-                " of ",
-                plural(static_cast<std::int64_t>(columns.uses.size()), "column"),
-                separator == ',' ? ""
-                                 : concat(", parted by ",
-                                          separator == '\t'  ? "tab"
-                                          : separator == ' ' ? "blanks"
-                                                             : std::string(1, separator)),
-                columns.header ? "" : ", which the first line does not name",
-                ": ",
-                columns.called(target),
-                " is the target; ",
-                plural(numbers, "column"),
-                " of numbers",
-                words.empty() ? "" : "; words: " + words,
-                left_out.empty() ? "" : "; left out: " + left_out);
+  return fill_in("{} of {}{}{}: {} is the target; {} of numbers{}{}",
+                 plural(rows, "row"),
+                 plural(static_cast<std::int64_t>(columns.uses.size()), "column"),
+                 separator == ',' ? ""
+                                  : concat(", parted by ",
+                                           separator == '\t'  ? "tab"
+                                           : separator == ' ' ? "blanks"
+                                                              : std::string(1, separator)),
+                 columns.header ? "" : ", which the first line does not name",
+                 columns.called(target),
+                 plural(numbers, "column"),
+                 words.empty() ? "" : "; words: " + words,
+                 left_out.empty() ? "" : "; left out: " + left_out);
 }
 
 std::string classes_told(const std::vector<std::string>& names,
@@ -294,16 +290,14 @@ void doubt_classes(const std::vector<std::string>& names,
                    std::int64_t rows,
                    std::vector<std::string>& doubts) {
   const auto classes = static_cast<std::int64_t>(names.size());
-  const bool numbers = std::all_of(names.begin(), names.end(), [](const std::string& name) {
-    return csv_number(name).has_value();
-  });
+  const bool numbers = std::ranges::all_of(
+      names, [](const std::string& name) { return csv_number(name).has_value(); });
   if (numbers && are_values(classes, rows)) {
-    doubts.push_back(concat("the target has ",
-                            classes,
-                            " different whole numbers in ",
-                            rows,
-                            " rows, and each is a class of its own; to predict it as a number: "
-                            "--set data.csv.values=true"));
+    doubts.push_back(
+        fill_in("the target has {} different whole numbers in {} rows, and each is a class of its "
+                "own; to predict it as a number: --set data.csv.values=true",
+                classes,
+                rows));
   } else if (classes > 10 && 2 * classes > rows) {
     doubts.push_back(concat("the target has ",
                             classes,
@@ -343,11 +337,10 @@ void doubt_columns(const proto::Csv& options,
   }
   found = left_without(columns, std::move(found), 0);
   for (const std::string& key : found) {
-    doubts.push_back(concat("column ",
-                            key,
-                            " only counts the rows, and the order of a file tells nothing of new "
-                            "samples:",
-                            list_setting("leave_out", options.leave_out(), found)));
+    doubts.push_back(fill_in(
+        "column {} only counts the rows, and the order of a file tells nothing of new samples:{}",
+        key,
+        list_setting("leave_out", options.leave_out(), found)));
   }
 }
 

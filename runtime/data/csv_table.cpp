@@ -1,11 +1,11 @@
 #include "runtime/data/csv_table.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/csv_survey.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <utility>
 
 namespace troupe {
@@ -137,9 +137,8 @@ Result<void> CsvLoader::add_row(const CsvRow& row, CsvTable& table) {
   const std::size_t right = columns_.uses.size() - (without_target_ ? 1 : 0);
   fields -= fields == right + 1 && row.fields.back().empty() ? 1 : 0;
   if (fields != right) {
-    return Error{
-        ErrorKind::data,
-        concat("line ", row.line, ": it has ", row.fields.size(), " fields; right are ", right)};
+    return data_error(
+        "line {}: it has {} fields; right are {}", row.line, row.fields.size(), right);
   }
   // First of all, so that the words and numbers of a row that is left out do not count.
   for (std::size_t column = 0; column < fields && options_.missing() != proto::Csv::refuse;
@@ -158,9 +157,7 @@ Result<void> CsvLoader::add_row(const CsvRow& row, CsvTable& table) {
       continue;
     }
     const auto number = cell(row, column);
-    if (!number) {
-      return number.error();
-    }
+    TROUPE_TRY(number);
     if (column == target_) {
       target = number->value_or(0);
       continue;
@@ -184,9 +181,7 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
   std::vector<std::vector<std::string>> lines(2);  // a row's fields are gone with the next one
   for (auto& line : lines) {
     const auto more = reader.next(row);
-    if (!more) {
-      return more.error();
-    }
+    TROUPE_TRY(more);
     if (*more) {
       line.assign(row.fields.begin(), row.fields.end());
     }
@@ -295,13 +290,10 @@ Result<void> CsvLoader::take_words(const Preparation& prepared) {
     return Error{ErrorKind::data, what};  // of weights that are damaged
   }
   const auto place = static_cast<std::size_t>(wrong_name() - names.begin());
-  return Error{ErrorKind::data,
-               concat(what,
-                      ": ",
-                      csv_shown(names[place]),
-                      " stands where ",
-                      csv_shown(prepared.columns[place]),
-                      " did")};
+  return data_error("{}: {} stands where {} did",
+                    what,
+                    csv_shown(names[place]),
+                    csv_shown(prepared.columns[place]));
 }
 
 /// Once the training samples have been read.
@@ -321,17 +313,13 @@ Result<void> CsvLoader::check_header(const CsvRow& row) const {
   const auto names = columns_.names.begin() + (columns_.row_names ? 1 : 0);
   const bool same = std::equal(row.fields.begin(), row.fields.end(), names, columns_.names.end());
   return same ? Result<void>()
-              : Error{ErrorKind::data,
-                      concat("line ",
-                             row.line,
-                             ": it does not name the columns of the training samples' file")};
+              : data_error("line {}: it does not name the columns of the training samples' file",
+                           row.line);
 }
 
 Result<void> CsvLoader::read_rows(std::string_view text, CsvTable& table) {
   const bool known = !columns_.uses.empty();
-  if (auto learnt = known ? Result<void>() : learn_columns(text); !learnt) {
-    return learnt;
-  }
+  TROUPE_TRY(known ? Result<void>() : learn_columns(text));
   CsvReader reader = this->reader(text);
   auto read = read_rows(reader, columns_.header, table);
   return read || prepared_ ? read : explained(read.error(), text);
@@ -341,15 +329,11 @@ Result<void> CsvLoader::read_rows(CsvReader& reader, bool header, CsvTable& tabl
   CsvRow row;
   for (;; header = false) {
     const auto more = reader.next(row);
-    if (!more) {
-      return more.error();
-    }
+    TROUPE_TRY(more);
     if (!*more) {
       return {};
     }
-    if (auto added = header ? check_header(row) : add_row(row, table); !added) {
-      return added;
-    }
+    TROUPE_TRY(header ? check_header(row) : add_row(row, table));
   }
 }
 

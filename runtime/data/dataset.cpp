@@ -2,12 +2,12 @@
 
 #include "experiment/data.pb.h"
 #include "kernels/random.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/registry.hpp"
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 namespace troupe {
 namespace {
@@ -21,11 +21,9 @@ Result<void> check_opened(const Dataset* dataset, const std::string& name) {
     return refuse("has opened nothing: its function returned null");
   }
   if (dataset->size(Split::train) < 1 || dataset->size(Split::test) < 1) {
-    return refuse(concat("has ",
-                         dataset->size(Split::train),
-                         " training and ",
-                         dataset->size(Split::test),
-                         " test samples; right is 1 of each at least"));
+    return refuse(fill_in("has {} training and {} test samples; right is 1 of each at least",
+                          dataset->size(Split::train),
+                          dataset->size(Split::test)));
   }
   const Shape sample = dataset->sample_shape();
   if (sample.dimensions() == 0 || sample.elements() < 1) {
@@ -33,11 +31,9 @@ Result<void> check_opened(const Dataset* dataset, const std::string& name) {
   }
   if (dataset->classes() < 0 || dataset->values() < 0 ||
       (dataset->classes() > 0) == (dataset->values() > 0)) {
-    return refuse(concat("has ",
-                         dataset->classes(),
-                         " classes and ",
-                         dataset->values(),
-                         " values; one of the two is 0, the other is not"));
+    return refuse(fill_in("has {} classes and {} values; one of the two is 0, the other is not",
+                          dataset->classes(),
+                          dataset->values()));
   }
   return {};
 }
@@ -48,20 +44,14 @@ Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data,
                                                     std::uint64_t seed,
                                                     const Preparation* prepared) {
   const auto scheme = dataset_scheme(data);
-  if (!scheme) {
-    return scheme.error();
-  }
+  TROUPE_TRY(scheme);
   const SchemeInfo& info = (*scheme)->info;
   auto dataset = (*scheme)->open({data, OptionValues(info.options, data.custom()), seed, prepared});
   if (!dataset) {
     return dataset;
   }
-  if (auto sound = check_opened(dataset->get(), info.name); !sound) {
-    return sound.error();
-  }
-  if (auto sound = check_batch(data, (*dataset)->size(Split::train)); !sound) {
-    return sound.error();
-  }
+  TROUPE_TRY(check_opened(dataset->get(), info.name));
+  TROUPE_TRY(check_batch(data, (*dataset)->size(Split::train)));
   if ((*dataset)->contiguous() && !data.growth().at().empty()) {
     return Error{ErrorKind::usage,
                  "data.growth: mini-batches that grow would break off the streams of "
@@ -92,16 +82,9 @@ std::span<const std::int64_t> BatchOrder::indices(std::int64_t batch,
                                                   std::int64_t part,
                                                   std::int64_t parts) {
   const std::int64_t size = sizes_.size(batch);
-  TROUPE_CHECK(part >= 0 && part < parts && size % parts == 0,
-               "[BatchOrder] part ",
-               part,
-               " of ",
-               parts,
-               " of batch ",
-               batch,
-               " of ",
-               size,
-               " samples");
+  TROUPE_CHECK(
+      part >= 0 && part < parts && size % parts == 0,
+      fill_in("[BatchOrder] part {} of {} of batch {} of {} samples", part, parts, batch, size));
   const std::int64_t wanted = epoch(batch);
   if (!shuffles_) {
     next_.clear();

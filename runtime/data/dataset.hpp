@@ -12,7 +12,6 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,5 +1,6 @@
 #include "runtime/data/download.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/record/sha256.hpp"
 
 #include <curl/curl.h>
@@ -54,8 +55,7 @@ class PartFile {
     // Another process may have finished, and given it its name, between the two calls above.
     if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 || ::fstat(descriptor, &opened) != 0 ||
         ::stat(path.c_str(), &named) != 0 || opened.st_ino != named.st_ino) {
-      return Error{ErrorKind::data,
-                   concat(path.string(), " is being written by another process; wait for it")};
+      return data_error("{} is being written by another process; wait for it", path.string());
     }
     file->size_ = opened.st_size;
     return file;
@@ -229,11 +229,8 @@ class Transfer {
 
   std::string sentence_of(CURLcode code) const {
     if (code == CURLE_OPERATION_TIMEDOUT) {
-      return concat("less than ",
-                    kBytesPerSecondMin,
-                    " bytes a second came for ",
-                    wanted_.stall_seconds,
-                    " s");
+      return fill_in(
+          "less than {} bytes a second came for {} s", kBytesPerSecondMin, wanted_.stall_seconds);
     }
     if (code == CURLE_PARTIAL_FILE) {
       return "the connection ended too early";
@@ -267,20 +264,17 @@ Result<void> download(const Download& wanted) {
   initialise_curl();
   const fs::path part_path = wanted.path.string() + ".part";
   auto opened = PartFile::open(part_path);
-  if (!opened) {
-    return opened.error();
-  }
+  TROUPE_TRY(opened);
   PartFile& part = **opened;
   const auto failed = [&](const std::string& why) {
     if (part.size() == 0) {
       std::error_code ignored;
       fs::remove(part_path, ignored);
     }
-    const std::string kept = concat("; the ",
-                                    part.size(),
-                                    " bytes that came are kept in ",
-                                    part_path.string(),
-                                    ", and a next try goes on from there");
+    const std::string kept =
+        fill_in("; the {} bytes that came are kept in {}, and a next try goes on from there",
+                part.size(),
+                part_path.string());
     return Error{ErrorKind::data,
                  concat(wanted.url, " could not be fetched: ", why, part.size() > 0 ? kept : "")};
   };
@@ -292,9 +286,7 @@ Result<void> download(const Download& wanted) {
       return *error;
     }
     const Result<std::string> sha256 = file_sha256(part_path);
-    if (!sha256) {
-      return sha256.error();
-    }
+    TROUPE_TRY(sha256);
     if (*sha256 == wanted.sha256) {  // however the connection ended
       return part.rename(wanted.path);
     }

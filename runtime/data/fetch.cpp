@@ -1,5 +1,6 @@
 #include "runtime/data/fetch.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/data/archive.hpp"
 #include "runtime/data/cifar.hpp"
 #include "runtime/data/download.hpp"
@@ -83,17 +84,13 @@ Result<bool> is_there(const FetchFile& file, const std::string& sha256, const fs
     return false;
   }
   const Result<std::string> there = file_sha256(path);
-  if (!there) {
-    return there.error();
-  }
+  TROUPE_TRY(there);
   if (*there != sha256) {
-    return Error{ErrorKind::data,
-                 concat(path.string(),
-                        " is there already, but its SHA-256 is ",
-                        *there,
-                        ", not ",
-                        sha256,
-                        "; remove it to fetch it again")};
+    return data_error(
+        "{} is there already, but its SHA-256 is {}, not {}; remove it to fetch it again",
+        path.string(),
+        *there,
+        sha256);
   }
   return true;
 }
@@ -110,9 +107,7 @@ Result<void> fetch_file(const FetchFile& file,
   const auto own = options.sha256.find(name);
   const std::string sha256(own == options.sha256.end() ? file.sha256 : own->second);
   const Result<bool> there = is_there(file, sha256, options.folder);
-  if (!there) {
-    return there.error();
-  }
+  TROUPE_TRY(there);
   if (*there) {
     note("is there already");
     return {};
@@ -128,13 +123,9 @@ Result<void> fetch_file(const FetchFile& file,
       options.progress(file.name, bytes, total);
     };
   }
-  if (auto done = download(wanted); !done) {
-    return done;
-  }
+  TROUPE_TRY(download(wanted));
   if (!file.unpacked.empty()) {
-    if (auto done = unpack(path, file.unpacked, options.folder); !done) {
-      return done;
-    }
+    TROUPE_TRY(unpack(path, file.unpacked, options.folder));
     std::error_code ignored;
     fs::remove(path, ignored);
   }
@@ -152,17 +143,14 @@ Result<void> fetch(const FetchSet& set, const FetchOptions& options) {
   std::error_code code;
   fs::create_directories(options.folder, code);
   if (code) {
-    return Error{ErrorKind::lost,
-                 concat(options.folder.string(), " could not be made: ", code.message())};
+    return lost_error("{} could not be made: {}", options.folder.string(), code.message());
   }
   std::string url(options.url.empty() ? set.url : options.url);
   while (url.ends_with('/')) {
     url.pop_back();
   }
   for (const FetchFile& file : set.files) {
-    if (auto done = fetch_file(file, url, options); !done) {
-      return done;
-    }
+    TROUPE_TRY(fetch_file(file, url, options));
   }
   return {};
 }

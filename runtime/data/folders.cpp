@@ -1,5 +1,7 @@
 #include "runtime/data/folders.hpp"
 
+#include "kernels/wording.hpp"
+
 #include <cstdlib>
 #include <string>
 #include <utility>
@@ -57,17 +59,14 @@ Error missing_files(const FileSet& set, std::span<const fs::path> folders) {
       searched += concat(" (which lacks ", listed(missing), ")");
     }
   }
-  return {ErrorKind::data,
-          concat(set.title,
-                 " was looked for in ",
-                 searched,
-                 " and not found: ",
-                 listed(set.files),
-                 ", each plain or with .gz, belong into one folder, to be named by --set data.",
-                 set.name,
-                 ".path=FOLDER; `troupe data fetch ",
-                 set.name,
-                 "` downloads them")};
+  return data_error(
+      "{} was looked for in {} and not found: {}, each plain or with .gz, belong into one folder, "
+      "to be named by --set data.{}.path=FOLDER; `troupe data fetch {}` downloads them",
+      set.title,
+      searched,
+      listed(set.files),
+      set.name,
+      set.name);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "runtime/data/foreign.hpp"
 
 #include "kernels/result.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
 #include <array>
@@ -97,31 +98,24 @@ std::string conversion(const ForeignForm& form, const std::string& path, Wanted 
     code.replace(at + 1, 1, "\"" + path + "\"");
   }
   if (wanted == Wanted::table) {
-    return concat("; python3 -c '",
-                  code,
-                  "; d.to_csv(\"",
-                  stem,
-                  ".csv\", index=False)' makes ",
-                  stem,
-                  ".csv of it");
+    return fill_in("; python3 -c '{}; d.to_csv(\"{}.csv\", index=False)' makes {}.csv of it",
+                   code,
+                   stem,
+                   stem);
   }
   code += form.arrays.empty() ? "; a=d.to_numpy()" : "";
   if (wanted == Wanted::tokens) {
-    return concat("; python3 -c '",
-                  code,
-                  "; a.astype(\"uint16\").tofile(\"",
-                  stem,
-                  ".bin\")' makes ",
-                  stem,
-                  ".bin of it");
+    return fill_in("; python3 -c '{}; a.astype(\"uint16\").tofile(\"{}.bin\")' makes {}.bin of it",
+                   code,
+                   stem,
+                   stem);
   }
-  return concat("; python3 -c '",
-                code,
-                "; import numpy; numpy.savez(\"",
-                stem,
-                ".npz\", x=a[:,:-1], y=a[:,-1])' makes ",
-                stem,
-                ".npz of it, whose last column is y");
+  return fill_in(
+      "; python3 -c '{}; import numpy; numpy.savez(\"{}.npz\", x=a[:,:-1], y=a[:,-1])' makes "
+      "{}.npz of it, whose last column is y",
+      code,
+      stem,
+      stem);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/data/dataset.hpp"
 
 #include <cstddef>
@@ -20,15 +21,9 @@ inline void check_gather(const Dataset& dataset,
                          std::span<const std::int64_t> indices,
                          const Samples& to) {
   const auto check = [&](const char* what, std::size_t holds, std::int64_t each) {
-    TROUPE_CHECK(holds == indices.size() * static_cast<std::size_t>(each),
-                 "[gather] ",
-                 what,
-                 " holds ",
-                 holds,
-                 " elements, not ",
-                 indices.size(),
-                 " * ",
-                 each);
+    TROUPE_CHECK(
+        holds == indices.size() * static_cast<std::size_t>(each),
+        fill_in("[gather] {} holds {} elements, not {} * {}", what, holds, indices.size(), each));
   };
   const std::int64_t width = dataset.sample_shape().elements();
   const bool tokens = dataset.input_type() == DType::int32;

@@ -1,6 +1,7 @@
 #include "runtime/data/idx.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/folders.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/input_file.hpp"
@@ -14,7 +15,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace troupe {
 namespace {
@@ -33,10 +33,6 @@ constexpr std::array<std::string_view, 4> kNames{"train-images-idx3-ubyte",
                                                  "t10k-images-idx3-ubyte",
                                                  "t10k-labels-idx1-ubyte"};
 
-Error data_error(std::string message) {
-  return {ErrorKind::data, std::move(message)};
-}
-
 // -- reading one ----------------------------------------------------------------------------------
 
 std::uint32_t big_endian(const Bytes& bytes, std::size_t at) {
@@ -51,12 +47,11 @@ std::optional<std::string> wrong_header(const Bytes& header, std::uint32_t magic
   if (header.size() >= 4 && big_endian(header, 0) != magic) {
     const std::uint32_t met = big_endian(header, 0);
     const char* hint = met == kLabelsMagic ? " (labels)" : met == kImagesMagic ? " (images)" : "";
-    return concat("it starts with the number ",
-                  met,
-                  hint,
-                  ", not ",
-                  magic,
-                  images ? " (images)" : " (labels)");
+    return fill_in("it starts with the number {}{}, not {}{}",
+                   met,
+                   hint,
+                   magic,
+                   images ? " (images)" : " (labels)");
   }
   if (header.size() < (images ? 16 : 8)) {
     return concat("it is only ", header.size(), " bytes long");
@@ -66,14 +61,11 @@ std::optional<std::string> wrong_header(const Bytes& header, std::uint32_t magic
     return concat("it promises ", count, " samples, where 1 to ", kSamplesMax, " are legal");
   }
   if (images && (big_endian(header, 8) != kSide || big_endian(header, 12) != kSide)) {
-    return concat("its images are ",
-                  big_endian(header, 8),
-                  "x",
-                  big_endian(header, 12),
-                  ", not ",
-                  kSide,
-                  "x",
-                  kSide);
+    return fill_in("its images are {}x{}, not {}x{}",
+                   big_endian(header, 8),
+                   big_endian(header, 12),
+                   kSide,
+                   kSide);
   }
   return std::nullopt;
 }
@@ -81,7 +73,7 @@ std::optional<std::string> wrong_header(const Bytes& header, std::uint32_t magic
 /// What follows the header of a file: `bytes_each` bytes for each sample that it promises.
 Result<Bytes> read_file(const fs::path& path, std::uint32_t magic, std::int64_t bytes_each) {
   const auto wrong = [&path](const std::string& what) {
-    return data_error(concat(path.string(), " is not usable: ", what));
+    return data_error("{} is not usable: {}", path.string(), what);
   };
   InputFile input(path);
   Bytes header;
@@ -98,10 +90,9 @@ Result<Bytes> read_file(const fs::path& path, std::uint32_t magic, std::int64_t 
     return wrong(input.error());
   }
   if (bytes.size() < size) {
-    return wrong(concat("it promises ",
-                        count,
-                        " samples and ends after ",
-                        bytes.size() / static_cast<std::size_t>(bytes_each)));
+    return wrong(fill_in("it promises {} samples and ends after {}",
+                         count,
+                         bytes.size() / static_cast<std::size_t>(bytes_each)));
   }
   Bytes rest;
   if (!input.read(1, rest)) {
@@ -122,33 +113,25 @@ struct Part {
 
 Result<Part> read_part(const fs::path& images, const fs::path& labels) {
   Result<Bytes> pixels = read_file(images, kImagesMagic, kPixels);
-  if (!pixels) {
-    return pixels.error();
-  }
+  TROUPE_TRY(pixels);
   Result<Bytes> classes = read_file(labels, kLabelsMagic, 1);
-  if (!classes) {
-    return classes.error();
-  }
+  TROUPE_TRY(classes);
   const auto count = pixels->size() / static_cast<std::size_t>(kPixels);
   if (classes->size() != count) {
-    return data_error(concat(labels.string(),
-                             " is not usable: it holds ",
-                             classes->size(),
-                             " labels for the ",
-                             count,
-                             " images of ",
-                             images.filename().string()));
+    return data_error("{} is not usable: it holds {} labels for the {} images of {}",
+                      labels.string(),
+                      classes->size(),
+                      count,
+                      images.filename().string());
   }
   const auto bad = std::find_if(
       classes->begin(), classes->end(), [](std::uint8_t label) { return label >= kClasses; });
   if (bad != classes->end()) {
-    return data_error(concat(labels.string(),
-                             " is not usable: the label of sample ",
-                             bad - classes->begin(),
-                             " is ",
-                             int{*bad},
-                             ", not 0 to ",
-                             kClasses - 1));
+    return data_error("{} is not usable: the label of sample {} is {}, not 0 to {}",
+                      labels.string(),
+                      bad - classes->begin(),
+                      int{*bad},
+                      kClasses - 1);
   }
   return Part{*std::move(pixels), *std::move(classes)};
 }
@@ -215,37 +198,25 @@ Result<std::shared_ptr<const Dataset>> open_idx(const IdxFamily& family,
                                                 const proto::Idx& options) {
   if (kSide % options.pool() != 0) {
     return Error{ErrorKind::usage,
-                 concat("data.",
-                        family.name,
-                        ".pool is ",
-                        options.pool(),
-                        ", which does not divide the images' side of ",
-                        kSide,
-                        "; 1, 2, 4, 7 and 14 do")};
+                 fill_in("data.{}.pool is {}, which does not divide the images' side of {}; 1, 2, "
+                         "4, 7 and 14 do",
+                         family.name,
+                         options.pool(),
+                         kSide)};
   }
   const auto files = find_files({family.title, family.name, kNames}, options.path());
-  if (!files) {
-    return files.error();
-  }
+  TROUPE_TRY(files);
   Result<Part> train = read_part((*files)[0], (*files)[1]);
-  if (!train) {
-    return train.error();
-  }
+  TROUPE_TRY(train);
   Result<Part> test = read_part((*files)[2], (*files)[3]);
-  if (!test) {
-    return test.error();
-  }
+  TROUPE_TRY(test);
   const auto size = static_cast<std::int64_t>(train->labels.size());
   if (options.limit() > size) {
-    return data_error(concat("data.",
-                             family.name,
-                             ".limit is ",
-                             options.limit(),
-                             ", but ",
-                             (*files)[0].string(),
-                             " holds only ",
-                             size,
-                             " samples"));
+    return data_error("data.{}.limit is {}, but {} holds only {} samples",
+                      family.name,
+                      options.limit(),
+                      (*files)[0].string(),
+                      size);
   }
   if (options.limit() > 0) {
     train->pixels.resize(static_cast<std::size_t>(options.limit() * kPixels));

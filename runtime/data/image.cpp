@@ -1,5 +1,6 @@
 #include "runtime/data/image.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/data/foreign.hpp"
 
 #include <algorithm>
@@ -60,14 +61,10 @@ Result<void> check_image_sides(std::size_t height, std::size_t width, std::size_
     return Error{ErrorKind::data, concat("it is said to have ", width, " x ", height, " pixels")};
   }
   if (height > pixels_max / width) {
-    return Error{ErrorKind::data,
-                 concat("it is said to have ",
-                        width,
-                        " x ",
-                        height,
-                        " pixels, and right are ",
-                        pixels_max,
-                        " in all at most")};
+    return data_error("it is said to have {} x {} pixels, and right are {} in all at most",
+                      width,
+                      height,
+                      pixels_max);
   }
   return {};
 }

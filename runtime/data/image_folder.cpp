@@ -1,6 +1,7 @@
 #include "runtime/data/image_folder.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/class_folders.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/image.hpp"
@@ -56,9 +57,7 @@ ImageForm form_of(const proto::Folder& options) {
 /// The file's pixels as they are kept: (height, width, channels).
 Result<Bytes> read_sample(const std::filesystem::path& path, const ImageForm& form) {
   const auto file = read_input_file(path, kImageFileMax);
-  if (!file) {
-    return file.error();
-  }
+  TROUPE_TRY(file);
   auto image = decode_image(*file);
   if (!image) {
     return Error{ErrorKind::data, concat(path.string(), " is not usable: ", image.error().message)};
@@ -101,9 +100,7 @@ Result<void> read_part(
   std::mutex mutex;  // of the sums
   return load_all(part.files.size(), threads, [&](std::size_t i) -> Result<void> {
     const auto pixels = read_sample(part.files[i].path, form);
-    if (!pixels) {
-      return pixels.error();
-    }
+    TROUPE_TRY(pixels);
     if (keep) {
       std::copy(pixels->begin(),
                 pixels->end(),
@@ -184,9 +181,7 @@ class ImageFolder final : public Dataset, public SampleNames {
         return {};
       }
       const auto pixels = read_sample(from.files[index].path, form_);
-      if (!pixels) {
-        return pixels.error();
-      }
+      TROUPE_TRY(pixels);
       write_values(pixels->data(), out);
       return {};
     };
@@ -228,14 +223,12 @@ struct ListedImages {
 };
 
 Error too_few(const std::filesystem::path& path, std::size_t classes, std::size_t images) {
-  return {ErrorKind::data,
-          concat(path.string(),
-                 " is not usable: it holds ",
-                 images,
-                 images == 1 ? " image of " : " images of ",
-                 classes,
-                 classes == 1 ? " class" : " classes",
-                 ", and right are two at least of each")};
+  return data_error("{} is not usable: it holds {}{}{}{}, and right are two at least of each",
+                    path.string(),
+                    images,
+                    images == 1 ? " image of " : " images of ",
+                    classes,
+                    classes == 1 ? " class" : " classes");
 }
 
 Result<ListedImages> list_images(const proto::Folder& options,
@@ -249,17 +242,13 @@ Result<ListedImages> list_images(const proto::Folder& options,
   }
   auto train =
       list_class_folders(roots.train, prepared ? prepared->classes : std::vector<std::string>());
-  if (!train) {
-    return train.error();
-  }
+  TROUPE_TRY(train);
   if (train->files.size() < 2 || train->classes.size() < 2) {
     return too_few(roots.train, train->classes.size(), train->files.size());
   }
   if (!roots.test.empty()) {
     auto test = list_class_folders(roots.test, train->classes);
-    if (!test) {
-      return test.error();
-    }
+    TROUPE_TRY(test);
     return ListedImages{
         std::move(train->files), std::move(test->files), std::move(train->classes), roots};
   }
@@ -289,11 +278,10 @@ std::vector<ColumnScale> own_scales(const proto::Folder& options,
 /// That images of this form can be shown to weights that were trained on `prepared`.
 Result<void> check_prepared(const ImageForm& form, const Preparation& prepared) {
   if (prepared.x.size() != form.channels()) {
-    return Error{ErrorKind::usage,
-                 concat("data.folder: the weights were trained on images of ",
-                        prepared.x.size(),
-                        " channels, and these have ",
-                        form.channels())};
+    return usage_error(
+        "data.folder: the weights were trained on images of {} channels, and these have {}",
+        prepared.x.size(),
+        form.channels());
   }
   if (prepared.classes.empty()) {
     return Error{ErrorKind::usage, "data.folder: the weights' file names no classes"};
@@ -321,15 +309,12 @@ void tell_images(const ClassFolderRoots& roots,
                  const Files& test,
                  Preparation& to) {
   to.understood.push_back(
-      concat(train.size() + test.size(),
-             " images of ",
-             to.classes.size(),
-             " classes: ",
-             train.size(),
-             " for training and ",
-             test.size(),
-             " for tests, ",
-             roots.test.empty() ? "drawn by seed" : "of " + roots.test.string()));
+      fill_in("{} images of {} classes: {} for training and {} for tests, {}",
+              train.size() + test.size(),
+              to.classes.size(),
+              train.size(),
+              test.size(),
+              roots.test.empty() ? "drawn by seed" : "of " + roots.test.string()));
   for (const std::string& name : roots.unused) {
     to.doubts.push_back(concat("the folder ", name, " is not used"));
   }
@@ -346,13 +331,9 @@ Result<std::shared_ptr<const Dataset>> open_image_folder(const proto::Folder& op
                  "data.folder.path is not set: name a folder by --set data.folder.path=FOLDER"};
   }
   const ImageForm form = form_of(options);
-  if (auto fits = prepared ? check_prepared(form, *prepared) : Result<void>(); !fits) {
-    return fits.error();
-  }
+  TROUPE_TRY(prepared ? check_prepared(form, *prepared) : Result<void>());
   auto listed = list_images(options, seed, prepared);
-  if (!listed) {
-    return listed.error();
-  }
+  TROUPE_TRY(listed);
   ImagePart train{.files = std::move(listed->train)};
   ImagePart test{.files = std::move(listed->test)};
   const std::size_t images = train.files.size() + test.files.size();
@@ -360,13 +341,9 @@ Result<std::shared_ptr<const Dataset>> open_image_folder(const proto::Folder& op
   const bool keep = images <= room / form.size();
   const auto threads = static_cast<std::size_t>(options.threads());
   ChannelSums sums;
-  if (auto read = read_part(train, form, threads, keep, sums); !read) {
-    return read.error();
-  }
+  TROUPE_TRY(read_part(train, form, threads, keep, sums));
   ChannelSums unused;
-  if (auto read = read_part(test, form, threads, keep, unused); !read) {
-    return read.error();
-  }
+  TROUPE_TRY(read_part(test, form, threads, keep, unused));
   Preparation preparation{
       .classes = std::move(listed->classes),
       .x = prepared ? prepared->x : own_scales(options, form, sums, train.files.size()),

@@ -86,9 +86,7 @@ Result<Image> decode_webp(std::span<const std::uint8_t> file, std::size_t pixels
   if (WebPGetInfo(file.data(), file.size(), &width, &height) == 0) {
     return damaged_image("WebP image");
   }
-  if (auto right = check_sides(height, width, pixels_max); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(check_sides(height, width, pixels_max));
   const std::unique_ptr<std::uint8_t, decltype(&WebPFree)> pixels(
       WebPDecodeRGBA(file.data(), file.size(), &width, &height), &WebPFree);
   return pixels
@@ -125,9 +123,7 @@ Result<Image> decode_tiff(std::span<const std::uint8_t> file, std::size_t pixels
       TIFFGetField(tiff.get(), TIFFTAG_IMAGELENGTH, &height) == 0) {
     return damaged_image("TIFF image", source.wrong);
   }
-  if (auto right = check_sides(height, width, pixels_max); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(check_sides(height, width, pixels_max));
   char why[1024] = "";
   if (TIFFRGBAImageOK(tiff.get(), why) == 0) {
     return Error{ErrorKind::data, concat("it is a TIFF image of a kind that is not read: ", why)};
@@ -155,9 +151,7 @@ Result<Image> decode_bmp_or_gif(std::span<const std::uint8_t> file, std::size_t 
   if (stbi_info_from_memory(file.data(), size, &width, &height, &channels) == 0) {
     return damaged_image(form, stbi_failure_reason());
   }
-  if (auto right = check_sides(height, width, pixels_max); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(check_sides(height, width, pixels_max));
   const std::unique_ptr<std::uint8_t, decltype(&stbi_image_free)> pixels(
       stbi_load_from_memory(file.data(), size, &width, &height, &channels, 4), &stbi_image_free);
   return pixels

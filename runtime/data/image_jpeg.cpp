@@ -180,9 +180,7 @@ Result<Image> decode_jpeg(std::span<const std::uint8_t> file, std::size_t pixels
     return Error{ErrorKind::data,
                  "it is a JPEG image in the colours of print (CMYK); save it in RGB or grey"};
   }
-  if (auto right = check_image_sides(decoder.height(), decoder.width(), pixels_max); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(check_image_sides(decoder.height(), decoder.width(), pixels_max));
   const int orientation = decoder.orientation();  // the markers are gone once the pixels are read
   Image image{.height = decoder.height(), .width = decoder.width(), .channels = 3};
   image.pixels.resize(image.height * image.width * 3);

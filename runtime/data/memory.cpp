@@ -1,5 +1,6 @@
 #include "runtime/data/memory.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/sample_names.hpp"
 
@@ -75,24 +76,19 @@ std::string fault(const MemoryData& data, const MemorySamples& split) {
   const auto width = static_cast<std::size_t>(data.sample.elements());
   const std::size_t samples = split.x.size() / width;
   if (samples == 0 || split.x.size() % width != 0) {
-    return concat("x has ",
-                  split.x.size(),
-                  " numbers, which is no whole number of samples ",
-                  data.sample,
-                  ", or none");
+    return fill_in("x has {} numbers, which is no whole number of samples {}, or none",
+                   split.x.size(),
+                   data.sample);
   }
   const std::size_t labels = data.classes > 0 ? samples : 0;
   const std::size_t values = samples * static_cast<std::size_t>(data.values);
   if (split.labels.size() != labels || split.values.size() != values) {
-    return concat(samples,
-                  " samples need ",
-                  labels,
-                  " labels and ",
-                  values,
-                  " values; there are ",
-                  split.labels.size(),
-                  " and ",
-                  split.values.size());
+    return fill_in("{} samples need {} labels and {} values; there are {} and {}",
+                   samples,
+                   labels,
+                   values,
+                   split.labels.size(),
+                   split.values.size());
   }
   for (const std::int32_t label : split.labels) {
     if (label < 0 || label >= data.classes) {

@@ -1,5 +1,6 @@
 #include "runtime/data/number_array.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
@@ -9,7 +10,6 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <string_view>
 #include <utility>
 
 namespace troupe {
@@ -69,9 +69,8 @@ constexpr std::array kNumberTypes{
     NumberType{"u8", "U64", 8, true, number_at<std::uint64_t>}};
 
 const NumberType* number_type(std::string_view NumberType::*name, std::string_view wanted) {
-  const auto row = std::find_if(kNumberTypes.begin(), kNumberTypes.end(), [&](const auto& type) {
-    return type.*name == wanted;
-  });
+  const auto row =
+      std::ranges::find_if(kNumberTypes, [&](const auto& type) { return type.*name == wanted; });
   return row == kNumberTypes.end() ? nullptr : &*row;
 }
 
@@ -191,11 +190,9 @@ Result<std::pair<std::string_view, std::size_t>> npy_header(std::span<const std:
   std::memcpy(&length, file.data() + 8, digits);
   const std::size_t begin = 8 + digits;
   if (length > kNpyHeaderMax || length > file.size() - begin) {
-    return npy_error(concat("its header would be ",
-                            length,
-                            " bytes long, where ",
-                            std::min(kNpyHeaderMax, file.size() - begin),
-                            " are possible"));
+    return npy_error(fill_in("its header would be {} bytes long, where {} are possible",
+                             length,
+                             std::min(kNpyHeaderMax, file.size() - begin)));
   }
   return std::pair(text.substr(begin, length), begin + length);
 }
@@ -259,9 +256,7 @@ std::optional<std::size_t> counted_bytes(const std::vector<std::int64_t>& shape,
 
 Result<NumberArray> parse_npy(std::span<const std::byte> file, std::shared_ptr<const void> owner) {
   const auto found = npy_header(file);
-  if (!found) {
-    return found.error();
-  }
+  TROUPE_TRY(found);
   const auto header = NpyHeaderReader(found->first).read();
   if (!header) {
     return npy_error("its header is not {'descr': ..., 'fortran_order': ..., 'shape': ...}");
@@ -284,13 +279,11 @@ Result<NumberArray> parse_npy(std::span<const std::byte> file, std::shared_ptr<c
   const auto data = file.subspan(found->second);
   const auto size = counted_bytes(header->shape, type->width);
   if (size != data.size()) {
-    return npy_error(concat("its shape is ",
-                            extents_text(header->shape),
-                            " of ",
-                            header->descr,
-                            ", which does not make the ",
-                            data.size(),
-                            " bytes behind its header"));
+    return npy_error(
+        fill_in("its shape is {} of {}, which does not make the {} bytes behind its header",
+                extents_text(header->shape),
+                header->descr,
+                data.size()));
   }
   NumberArray array{.type = type, .shape = header->shape, .bytes = data, .owner = std::move(owner)};
   array.swapped = descr[0] == '>';

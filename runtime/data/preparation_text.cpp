@@ -1,13 +1,13 @@
 #include "runtime/data/preparation_text.hpp"
 
 #include "checkpoint.pb.h"
+#include "kernels/wording.hpp"
 
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <string_view>
 
 namespace troupe {
 namespace {
@@ -71,12 +71,9 @@ Result<Preparation> parse_preparation(std::string_view text) {
   if (!status.ok() || !take_scales(data.x_mean(), data.x_factor(), made.x) ||
       !take_scales(data.y_mean(), data.y_factor(), made.y) || !are_names(data.classes()) ||
       !(data.columns().empty() || data.columns().size() == data.words().size()) ||
-      !std::all_of(data.words().begin(), data.words().end(), [](const auto& words) {
-        return are_names(words.word());
-      })) {
-    return Error{
-        ErrorKind::data,
-        concat("its metadata ", kPreparationKey, " does not tell what data was trained on")};
+      !std::ranges::all_of(data.words(),
+                           [](const auto& words) { return are_names(words.word()); })) {
+    return data_error("its metadata {} does not tell what data was trained on", kPreparationKey);
   }
   made.classes.assign(data.classes().begin(), data.classes().end());
   for (const auto& words : data.words()) {

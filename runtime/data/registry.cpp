@@ -106,9 +106,7 @@ Result<const DatasetScheme*> dataset_scheme(const proto::Data& data) {
 
 Result<void> check_data(const proto::Experiment& experiment) {
   const auto scheme = dataset_scheme(experiment.data());
-  if (!scheme) {
-    return scheme.error();
-  }
+  TROUPE_TRY(scheme);
   const SchemeInfo& info = (*scheme)->info;
   return info.check ? info.check(experiment) : Result<void>();
 }

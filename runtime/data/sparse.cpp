@@ -2,6 +2,7 @@
 
 #include "experiment/data.pb.h"
 #include "kernels/random.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/data/gather.hpp"
 
 #include <algorithm>
@@ -71,21 +72,17 @@ void SparseData::gather(Split split,
 Result<std::shared_ptr<const Dataset>> make_sparse(const proto::Sparse& options,
                                                    std::uint64_t seed) {
   if (options.nonzeros() > options.features()) {
-    return Error{ErrorKind::usage,
-                 concat("data.sparse.nonzeros: ",
-                        options.nonzeros(),
-                        " is more than data.sparse.features ",
-                        options.features())};
+    return usage_error("data.sparse.nonzeros: {} is more than data.sparse.features {}",
+                       options.nonzeros(),
+                       options.features());
   }
   const double nonzeros = static_cast<double>(std::max(options.rows(), options.test())) *
                           static_cast<double>(options.nonzeros());
   if (nonzeros > kNonzerosMax) {
-    return Error{ErrorKind::usage,
-                 concat("data.sparse is too large: its rows would have ",
-                        nonzeros,
-                        " numbers, and at most ",
-                        kNonzerosMax,
-                        " are kept")};
+    return usage_error(
+        "data.sparse is too large: its rows would have {} numbers, and at most {} are kept",
+        nonzeros,
+        kNonzerosMax);
   }
   return std::shared_ptr<const Dataset>(std::make_shared<SparseData>(options, seed));
 }

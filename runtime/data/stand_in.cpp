@@ -1,6 +1,7 @@
 #include "runtime/data/stand_in.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/cifar.hpp"
 #include "runtime/data/gather.hpp"
 
@@ -43,9 +44,7 @@ using Made = Result<std::shared_ptr<const Dataset>>;
 Made make(
     const char* name, const Shape& sample, int classes, std::int64_t train, std::int64_t limit) {
   if (limit > train) {
-    return Error{
-        ErrorKind::data,
-        concat("data.", name, ".limit is ", limit, ", but there are ", train, " training samples")};
+    return data_error("data.{}.limit is {}, but there are {} training samples", name, limit, train);
   }
   return Made(std::make_shared<StandIn>(sample, classes, train, limit));
 }

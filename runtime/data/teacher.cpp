@@ -2,6 +2,7 @@
 
 #include "experiment/data.pb.h"
 #include "kernels/random.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/lazy_rows.hpp"
 
@@ -203,20 +204,16 @@ Result<std::shared_ptr<const Dataset>> make_teacher(const proto::Teacher& option
   const auto samples = static_cast<double>(std::max(options.train(), options.test()));
   const double weights = std::max({inputs * hidden, hidden * hidden, hidden * outputs});
   if (weights > kWeightsMax) {
-    return Error{ErrorKind::usage,
-                 concat("data.teacher is too large: a layer of it would have ",
-                        weights,
-                        " weights, and at most ",
-                        kWeightsMax,
-                        " are kept")};
+    return usage_error(
+        "data.teacher is too large: a layer of it would have {} weights, and at most {} are kept",
+        weights,
+        kWeightsMax);
   }
   if (row * samples > kFloatsMax) {
-    return Error{ErrorKind::usage,
-                 concat("data.teacher is too large: its samples would be ",
-                        row * samples,
-                        " numbers, and at most ",
-                        kFloatsMax,
-                        " are kept")};
+    return usage_error(
+        "data.teacher is too large: its samples would be {} numbers, and at most {} are kept",
+        row * samples,
+        kFloatsMax);
   }
   return std::shared_ptr<const Dataset>(std::make_shared<Teacher>(options, seed));
 }

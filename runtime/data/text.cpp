@@ -1,6 +1,7 @@
 #include "runtime/data/text.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/folders.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/input_file.hpp"
@@ -79,8 +80,7 @@ Result<fs::path> find_text(const proto::Text& options) {
     if (fs::is_regular_file(options.path(), ignored)) {
       return fs::path(options.path());
     }
-    return Error{ErrorKind::data,
-                 concat("data.text.path is ", options.path(), ", and there is no such file")};
+    return data_error("data.text.path is {}, and there is no such file", options.path());
   }
   std::string searched;
   for (const fs::path& folder : folders_of("shakespeare", "")) {
@@ -101,41 +101,30 @@ Result<fs::path> find_text(const proto::Text& options) {
 
 Result<std::shared_ptr<const Dataset>> open_text(const proto::Text& options, std::uint64_t seed) {
   const Result<fs::path> path = find_text(options);
-  if (!path) {
-    return path.error();
-  }
+  TROUPE_TRY(path);
   const Result<Bytes> bytes = read_input_file(*path, kFileBytesMax);
-  if (!bytes) {
-    return bytes.error();
-  }
+  TROUPE_TRY(bytes);
   const std::string_view text(reinterpret_cast<const char*>(bytes->data()), bytes->size());
   const auto vocabulary = make_vocabulary(options.vocabulary(), text);
-  if (!vocabulary) {
-    return vocabulary.error();
-  }
+  TROUPE_TRY(vocabulary);
   Result<std::vector<std::int32_t>> tokens = (*vocabulary)->encode(text);
-  if (!tokens) {
-    return tokens.error();
-  }
+  TROUPE_TRY(tokens);
   const auto count = static_cast<std::int64_t>(tokens->size());
   const std::int64_t test_begin = count - count / 10;
   if (std::min(test_begin, count - test_begin) <= options.context()) {
     return Error{ErrorKind::data,
-                 concat(path->string(),
-                        " is too short: of its ",
-                        count,
-                        " tokens the last tenth, ",
-                        count - test_begin,
-                        ", are for tests, and a sample of data.text.context ",
-                        options.context(),
-                        " needs one more than that")};
+                 fill_in("{} is too short: of its {} tokens the last tenth, {}, are for tests, and "
+                         "a sample of data.text.context {} needs one more than that",
+                         path->string(),
+                         count,
+                         count - test_begin,
+                         options.context())};
   }
   if (options.contiguous() && options.stride() != 0 && options.stride() != options.context()) {
-    return Error{
-        ErrorKind::usage,
-        concat("data.text.stride: samples that go on where others end are data.text.context, ",
-               options.context(),
-               ", apart; right is 0")};
+    return Error{ErrorKind::usage,
+                 fill_in("data.text.stride: samples that go on where others end are "
+                         "data.text.context, {}, apart; right is 0",
+                         options.context())};
   }
   const TokenWindows windows(test_begin,
                              count - test_begin,

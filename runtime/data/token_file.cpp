@@ -1,5 +1,6 @@
 #include "runtime/data/token_file.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/data/input_file.hpp"
 
 #include <fcntl.h>
@@ -49,9 +50,7 @@ Result<std::shared_ptr<const TokenFile>> TokenFile::open(const std::string& path
     return Error{ErrorKind::data, concat(path, " is not usable: ", cannot_be_opened(path, errno))};
   }
   const std::shared_ptr<TokenFile> opened(new TokenFile(path, file, width, vocabulary));
-  if (auto learnt = opened->learn_size(); !learnt) {
-    return learnt.error();
-  }
+  TROUPE_TRY(opened->learn_size());
   return std::shared_ptr<const TokenFile>(opened);
 }
 
@@ -69,22 +68,18 @@ Result<void> TokenFile::learn_size() {
   const auto bytes = static_cast<std::size_t>(facts.st_size);
   std::array<std::int32_t, kHeaderNumbers> numbers{};
   if (bytes >= sizeof numbers) {
-    if (auto read = read_bytes(0, std::as_writable_bytes(std::span(numbers))); !read) {
-      return read;
-    }
+    TROUPE_TRY(read_bytes(0, std::as_writable_bytes(std::span(numbers))));
   }
-  const auto header = std::find_if(kTokenHeaders.begin(), kTokenHeaders.end(), [&](const auto& h) {
-    return h.magic == numbers[0];
-  });
+  const auto header =
+      std::ranges::find_if(kTokenHeaders, [&](const auto& h) { return h.magic == numbers[0]; });
   if (header == kTokenHeaders.end()) {
     size_ = static_cast<std::int64_t>(bytes / width_);
     return bytes % width_ == 0
                ? Result<void>()
-               : unusable(concat("it is ",
-                                 bytes,
-                                 " bytes long, which is no whole number of tokens of ",
-                                 width_,
-                                 " bytes"));
+               : unusable(
+                     fill_in("it is {} bytes long, which is no whole number of tokens of {} bytes",
+                             bytes,
+                             width_));
   }
   begin_ = sizeof numbers;
   width_ = header->width;
@@ -95,13 +90,11 @@ Result<void> TokenFile::learn_size() {
   }
   const auto behind = static_cast<std::int64_t>(bytes - begin_);
   if (size_ * static_cast<std::int64_t>(width_) != behind) {
-    return unusable(concat("its header promises ",
-                           size_,
-                           " tokens of ",
-                           width_,
-                           " bytes, and behind it there are ",
-                           behind,
-                           " bytes"));
+    return unusable(
+        fill_in("its header promises {} tokens of {} bytes, and behind it there are {} bytes",
+                size_,
+                width_,
+                behind));
   }
   return {};
 }
@@ -125,21 +118,17 @@ Result<void> TokenFile::read_bytes(std::size_t at, std::span<std::byte> to) cons
 
 Result<void> TokenFile::read(std::int64_t first, std::span<std::int32_t> to) const {
   std::vector<std::byte> bytes(to.size() * width_);
-  if (auto read = read_bytes(begin_ + static_cast<std::size_t>(first) * width_, bytes); !read) {
-    return read;
-  }
+  TROUPE_TRY(read_bytes(begin_ + static_cast<std::size_t>(first) * width_, bytes));
   for (std::size_t i = 0; i < to.size(); ++i) {
     std::uint32_t token = 0;
     std::memcpy(&token, bytes.data() + i * width_, width_);
     if (token >= static_cast<std::uint64_t>(vocabulary_)) {
-      return unusable(concat("token ",
-                             first + static_cast<std::int64_t>(i),
-                             " is ",
-                             token,
-                             ", where data.tokens.vocabulary is ",
-                             vocabulary_,
-                             ": right are 0 to ",
-                             vocabulary_ - 1));
+      return unusable(
+          fill_in("token {} is {}, where data.tokens.vocabulary is {}: right are 0 to {}",
+                  first + static_cast<std::int64_t>(i),
+                  token,
+                  vocabulary_,
+                  vocabulary_ - 1));
     }
     to[i] = static_cast<std::int32_t>(token);
   }

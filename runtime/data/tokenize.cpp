@@ -4,7 +4,6 @@
 #include "runtime/data/vocabulary.hpp"
 #include "runtime/record/output_file.hpp"
 
-#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <fstream>

@@ -1,6 +1,7 @@
 #include "runtime/data/tokens.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/foreign.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/token_file.hpp"
@@ -141,14 +142,12 @@ Error too_short(const TokenFile& file,
                 std::int64_t count,
                 const proto::Tokens& options) {
   return {ErrorKind::data,
-          concat(file.path(),
-                 " is too short: ",
-                 what,
-                 " are ",
-                 count,
-                 ", and a sample of data.tokens.context ",
-                 options.context(),
-                 " needs one more than that")};
+          fill_in("{} is too short: {} are {}, and a sample of data.tokens.context {} needs one "
+                  "more than that",
+                  file.path(),
+                  what,
+                  count,
+                  options.context())};
 }
 
 }  // namespace
@@ -161,14 +160,10 @@ Result<std::shared_ptr<const Dataset>> open_tokens(const proto::Tokens& options,
         "data.tokens.path is not set: name a file of tokens by --set data.tokens.path=FILE"};
   }
   const auto train = open_checked(options.path(), options);
-  if (!train) {
-    return train.error();
-  }
+  TROUPE_TRY(train);
   const bool apart = !options.test_path().empty();
   const auto test = apart ? open_checked(options.test_path(), options) : train;
-  if (!test) {
-    return test.error();
-  }
+  TROUPE_TRY(test);
   const std::int64_t count = (*train)->size();
   const auto share = std::llround(static_cast<double>(count) * options.test_share());
   const std::int64_t test_begin = apart ? 0 : count - share;

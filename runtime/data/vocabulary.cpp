@@ -1,6 +1,7 @@
 #include "runtime/data/vocabulary.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/data/byte_pairs.hpp"
 
 #include <array>
@@ -29,14 +30,10 @@ class SingleBytes final : public Vocabulary {
       const auto byte = static_cast<std::uint8_t>(text[i]);
       tokens[i] = tokens_[byte];
       if (tokens[i] == kNoToken) {
-        return Error{ErrorKind::data,
-                     concat("byte ",
-                            int{byte},
-                            " (at ",
-                            i,
-                            " of the text) is none of the vocabulary's ",
-                            bytes_.size(),
-                            " characters")};
+        return data_error("byte {} (at {} of the text) is none of the vocabulary's {} characters",
+                          int{byte},
+                          i,
+                          bytes_.size());
       }
     }
     return tokens;

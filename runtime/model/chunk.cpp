@@ -194,7 +194,7 @@ ForwardPass Chunk::forward(const Pass& pass,
   Bundle bundle = on_device(pass.stream, input);
   ForwardPass out;
   out.stash.resize(keep ? layers_.size() + (last_ ? 1 : 0) : 0);
-  std::span<Tensor> left(buffers);
+  LayerBuffers left(buffers);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     Saved unwanted;
     if (!layers_[i]->takes_operands()) {

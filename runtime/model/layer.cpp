@@ -97,7 +97,7 @@ void PlainLayer::shapes(BundleShape& bundle) const {
 }
 
 void PlainLayer::forward(
-    const Pass& pass, Parameters w, std::span<Tensor> buffers, Bundle& bundle, Saved& saved) const {
+    const Pass& pass, Parameters w, LayerBuffers buffers, Bundle& bundle, Saved& saved) const {
   const Tensor x = std::move(bundle.front().tensor);
   bundle.front().tensor = transform(pass, w, buffers, x, saved);
 }

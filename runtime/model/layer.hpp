@@ -76,12 +76,15 @@ struct Piece {
 
 using Parameters = std::span<const Tensor>;  // one tensor a ParameterSpec, in that order
 using Saved = std::vector<Tensor>;
+using LayerBuffers = std::span<Tensor>;  // one tensor a spec of Layer::buffers()
 
 /// Where a parameter's gradient goes.
 struct Gradient {
   Tensor to;
   bool accumulate = false;  // add to what is there
 };
+
+using Gradients = std::span<const Gradient>;  // one a ParameterSpec
 
 /// FLOPs of one sample.
 struct Flops {
@@ -124,8 +127,6 @@ enum class Holding : std::uint8_t {
 struct WidthPart {
   std::int64_t rank = 0;
   std::int64_t parts = 1;
-
-  bool operator==(const WidthPart&) const = default;
 
   /// Whether each part can have the same number of `all`.
   bool divides(std::int64_t all) const { return all % parts == 0; }
@@ -196,11 +197,8 @@ class Layer {
 
   /// Replaces what it works on in `bundle`; each tensor (B, ...). Fills `saved`. In training,
   /// replaces the tensors in `buffers`.
-  virtual void forward(const Pass& pass,
-                       Parameters w,
-                       std::span<Tensor> buffers,
-                       Bundle& bundle,
-                       Saved& saved) const = 0;
+  virtual void forward(
+      const Pass& pass, Parameters w, LayerBuffers buffers, Bundle& bundle, Saved& saved) const = 0;
 
   /// Turns the gradients by its outputs into those by its inputs; where `want_dx` is false "x" may
   /// become empty. Leaves in `saved` what weight_gradient needs. May write into gradients that are
@@ -208,10 +206,8 @@ class Layer {
   virtual void input_gradient(
       const Pass& pass, Parameters w, Saved& saved, Bundle& error, bool want_dx) const = 0;
 
-  /// One Gradient a parameter.
-  virtual void weight_gradient(Stream& stream,
-                               const Saved& saved,
-                               std::span<const Gradient> g) const = 0;
+  /// One Gradient a parameter; of a layer without parameters there is nothing to do.
+  virtual void weight_gradient(Stream& /*stream*/, const Saved& /*saved*/, Gradients /*g*/) const {}
 
  private:
   std::string name_;
@@ -227,7 +223,7 @@ class PlainLayer : public Layer {
   /// x (B, ...) -> y (B, output_shape()).
   virtual Tensor transform(const Pass& pass,
                            Parameters w,
-                           std::span<Tensor> buffers,
+                           LayerBuffers buffers,
                            const Tensor& x,
                            Saved& saved) const = 0;
 
@@ -238,7 +234,7 @@ class PlainLayer : public Layer {
   void shapes(BundleShape& bundle) const override;
   void forward(const Pass& pass,
                Parameters w,
-               std::span<Tensor> buffers,
+               LayerBuffers buffers,
                Bundle& bundle,
                Saved& saved) const final;
   void input_gradient(

@@ -19,9 +19,8 @@ void Network::add(std::shared_ptr<const Layer> layer) {
 }
 
 bool Network::has_entry(const std::string& name) const {
-  return !after.empty() && std::any_of(after.back().begin(),
-                                       after.back().end(),
-                                       [&](const NamedShape& e) { return e.name == name; });
+  return !after.empty() &&
+         std::ranges::any_of(after.back(), [&](const NamedShape& e) { return e.name == name; });
 }
 
 const Shape& Network::entry(const std::string& name) const {
@@ -94,9 +93,7 @@ Result<void> check_end(const Network& network, const std::string& name, std::int
 
 Result<Network> build_network(const proto::Model& model, const Dataset& data, std::int64_t rows) {
   const auto chosen = network_scheme(model);
-  if (!chosen) {
-    return chosen.error();
-  }
+  TROUPE_TRY(chosen);
   const NetworkScheme& scheme = **chosen;
   const std::string& name = scheme.info.name;
   Network network(data.sample_shape());
@@ -107,25 +104,18 @@ Result<Network> build_network(const proto::Model& model, const Dataset& data, st
                  : data.classes() > 0 ? Loss::cross_entropy
                                       : Loss::squared_error;
   if (scheme.objective && (network.input.elements() != 1 || data.classes() > 0)) {
-    return Error{ErrorKind::usage,
-                 concat("model: ", name, " has no use for data; select it with data: none")};
+    return usage_error("model: {} has no use for data; select it with data: none", name);
   }
   if (network.tokens && !scheme.tokens) {
-    return Error{
-        ErrorKind::usage,
-        concat("model: ", name, " cannot read tokens; for text choose gpt, llama, lstm or layers")};
+    return usage_error("model: {} cannot read tokens; for text choose gpt, llama, lstm or layers",
+                       name);
   }
   if (model.label_smoothing() > 0 && network.loss != Loss::cross_entropy) {
     return usage_error("model.label_smoothing: the data has no classes");
   }
-  if (auto built = scheme.build(
-          network, {model, OptionValues(scheme.info.options, model.custom()), outputs, rows});
-      !built) {
-    return built.error();
-  }
-  if (auto sound = check_end(network, name, scheme.objective ? 1 : outputs); !sound) {
-    return sound.error();
-  }
+  TROUPE_TRY(scheme.build(
+      network, {model, OptionValues(scheme.info.options, model.custom()), outputs, rows}));
+  TROUPE_TRY(check_end(network, name, scheme.objective ? 1 : outputs));
   return network;
 }
 
@@ -146,9 +136,7 @@ Result<std::vector<std::int64_t>> cut_network(const Network& network,
                                               std::int32_t chunks,
                                               const std::vector<std::int64_t>& cut) {
   const auto layers = static_cast<std::int64_t>(network.layers.size());
-  if (auto deep = check_depth(network, chunks); !deep) {
-    return deep.error();
-  }
+  TROUPE_TRY(check_depth(network, chunks));
   if (!cut.empty()) {
     std::vector<std::int64_t> first{0};
     first.insert(first.end(), cut.begin(), cut.end());

@@ -121,9 +121,8 @@ Tensors tensors_of(const Network& network) {
 std::vector<std::int64_t> packed(const std::vector<std::int64_t>& sizes, std::int64_t bins) {
   std::vector<std::size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return sizes[a] > sizes[b];
-  });
+  std::ranges::stable_sort(order,
+                           [&](std::size_t a, std::size_t b) { return sizes[a] > sizes[b]; });
   std::vector<std::int64_t> filled(static_cast<std::size_t>(bins));
   std::vector<std::int64_t> bin_of(sizes.size());
   for (const std::size_t i : order) {

@@ -1,6 +1,7 @@
 #include "runtime/model/registry.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/model/zoo.hpp"
 
@@ -23,16 +24,14 @@ Registry<NetworkScheme>& networks() {
 
 Result<void> register_layer(LayerScheme scheme) {
   if (!scheme.make) {
-    return Error{ErrorKind::usage,
-                 concat("register_layer: \"", scheme.info.name, "\" has no function make")};
+    return usage_error("register_layer: \"{}\" has no function make", scheme.info.name);
   }
   return layers().add(std::move(scheme), "register_layer");
 }
 
 Result<void> register_network(NetworkScheme scheme) {
   if (!scheme.build) {
-    return Error{ErrorKind::usage,
-                 concat("register_network: \"", scheme.info.name, "\" has no function build")};
+    return usage_error("register_network: \"{}\" has no function build", scheme.info.name);
   }
   return networks().add(std::move(scheme), "register_network");
 }
@@ -59,21 +58,15 @@ Result<void> check_model(const proto::Experiment& experiment) {
     return info.check ? info.check(experiment) : Result<void>();
   };
   const auto network = network_scheme(experiment.model());
-  if (!network) {
-    return network.error();
-  }
+  TROUPE_TRY(network);
   const auto& list = experiment.model().layers().layer();
   for (int i = 0; i < list.size(); ++i) {
     if (!list[i].has_custom()) {
       continue;
     }
     const auto layer = layers().chosen(list[i].custom(), concat("model.layers.layer[", i, "]"));
-    if (!layer) {
-      return layer.error();
-    }
-    if (auto fits = run_check((*layer)->info); !fits) {
-      return fits;
-    }
+    TROUPE_TRY(layer);
+    TROUPE_TRY(run_check((*layer)->info));
   }
   return run_check((*network)->info);
 }
@@ -83,9 +76,7 @@ Result<std::shared_ptr<const Layer>> make_layer(const proto::CustomScheme& custo
                                                 const std::string& name,
                                                 const Network& before) {
   const auto chosen = layers().chosen(custom, key);
-  if (!chosen) {
-    return chosen.error();
-  }
+  TROUPE_TRY(chosen);
   const LayerScheme& scheme = **chosen;
   const auto refuse = [&](const std::string& why) {
     return Error{ErrorKind::usage, concat(key, ".custom: ", scheme.info.name, " ", why)};

@@ -31,12 +31,30 @@ struct Constraint {
       : name(snake_case),
         complaint([check](const Subject& subject) { return complaint_of(check(subject)); }) {}
 
+  /// `wrong` is the complaint where `holds` is false.
+  template <class Holds>
+  Constraint(std::string_view snake_case, Holds holds, const char* wrong)
+      : Constraint(snake_case, [holds, wrong](const Subject& subject) {
+          return std::string(holds(subject) ? "" : wrong);
+        }) {}
+
   std::string_view name;
   std::function<std::string(const Subject&)> complaint;
 };
 
 template <class Subject>
 using Constraints = std::vector<Constraint<Subject>>;
+
+/// The rows, which are right where `concerns` is false of a subject.
+template <class Subject, class Concerns>
+Constraints<Subject> only_where(Concerns concerns, Constraints<Subject> rows) {
+  for (Constraint<Subject>& row : rows) {
+    row.complaint = [concerns, check = std::move(row.complaint)](const Subject& subject) {
+      return concerns(subject) ? check(subject) : std::string();
+    };
+  }
+  return rows;
+}
 
 /// Error (usage): the first complaint.
 template <class Subject>
@@ -54,9 +72,7 @@ template <class Subject>
 Result<void> check_all(std::initializer_list<Result<void> (*)(const Subject&)> checks,
                        const Subject& subject) {
   for (const auto check : checks) {
-    if (auto sound = check(subject); !sound) {
-      return sound;
-    }
+    TROUPE_TRY(check(subject));
   }
   return {};
 }

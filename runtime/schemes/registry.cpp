@@ -92,9 +92,7 @@ Result<void> check_options(const SchemeInfo& scheme,
                            const proto::CustomScheme& given,
                            std::string_view key) {
   for (const proto::CustomValue& value : given.values()) {
-    const auto option = std::find_if(scheme.options.begin(),
-                                     scheme.options.end(),
-                                     [&](const Option& o) { return o.name == value.key(); });
+    const auto option = std::ranges::find(scheme.options, value.key(), &Option::name);
     if (option == scheme.options.end()) {
       return usage_error("{}.custom.values: {} has no option \"{}\"; it has {}",
                          key,
@@ -105,8 +103,7 @@ Result<void> check_options(const SchemeInfo& scheme,
     if (const std::string why = fault(*option, value); !why.empty()) {
       const std::string shown =
           value.has_text() ? concat('"', value.text(), '"') : concat(value.value());
-      return Error{ErrorKind::usage,
-                   concat(key, ".custom.values.", value.key(), ": ", shown, " does not do; ", why)};
+      return usage_error("{}.custom.values.{}: {} does not do; {}", key, value.key(), shown, why);
     }
   }
   return {};
@@ -118,11 +115,10 @@ Result<void> check_name(std::string_view name, std::string_view what) {
                             return std::islower(c) || std::isdigit(c) || c == '_';
                           });
   if (!snake_case) {
-    return Error{
-        ErrorKind::usage,
-        fill_in("{}: \"{}\" is no name; use lower-case letters, digits and _, with a letter first",
-                what,
-                name)};
+    return usage_error(
+        "{}: \"{}\" is no name; use lower-case letters, digits and _, with a letter first",
+        what,
+        name);
   }
   if (name == "custom") {
     return Error{ErrorKind::usage, concat(what, ": \"custom\" is taken")};
@@ -138,18 +134,15 @@ Error not_registered(std::string_view key,
     all += (all.empty() ? "" : ", ") + one;
   }
   if (name.empty()) {
-    return {ErrorKind::usage,
-            concat(key,
-                   ".custom.name: it has to say which; registered are: ",
-                   all.empty() ? "none" : all)};
+    return usage_error(
+        "{}.custom.name: it has to say which; registered are: {}", key, all.empty() ? "none" : all);
   }
   const std::string near = nearest(name, registered);
-  return {ErrorKind::usage,
-          fill_in("{}.custom.name: \"{}\" has not been registered{}{}",
-                  key,
-                  name,
-                  near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                  all.empty() ? "" : " (registered: " + all + ")")};
+  return usage_error("{}.custom.name: \"{}\" has not been registered{}{}",
+                     key,
+                     name,
+                     near.empty() ? "" : ", did you mean \"" + near + "\"?",
+                     all.empty() ? "" : " (registered: " + all + ")");
 }
 
 const std::string& custom_name(const proto::CustomScheme& custom) {

@@ -5,6 +5,7 @@
 
 #include "kernels/check.hpp"
 #include "kernels/result.hpp"
+#include "kernels/wording.hpp"
 #include "messages/proto.hpp"
 
 #include <algorithm>
@@ -13,7 +14,6 @@
 #include <deque>
 #include <functional>
 #include <limits>
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -109,18 +109,14 @@ class Registry {
       *before = std::move(scheme);
       return {};
     }
-    if (auto legal = check_new(scheme, what); !legal) {
-      return legal;
-    }
+    TROUPE_TRY(check_new(scheme, what));
     all_.push_back(std::move(scheme));
     return {};
   }
 
   /// The same of one that comes with Troupe, in front of all.
   Result<void> add_built_in(S scheme, std::string_view what) {
-    if (auto legal = check_new(scheme, what); !legal) {
-      return legal;
-    }
+    TROUPE_TRY(check_new(scheme, what));
     all_.push_front(std::move(scheme));
     ++built_in_;
     return {};
@@ -163,21 +159,16 @@ class Registry {
       return not_registered(key, name, names);
     }
     if (built_in(*scheme)) {
-      return Error{
-          ErrorKind::usage,
-          concat(key, ".custom.name: ", name, " is built in; choose it by ", choice, "=", name)};
+      return usage_error(
+          "{}.custom.name: {} is built in; choose it by {}={}", key, name, choice, name);
     }
-    if (auto legal = check_options(scheme->info, custom, key); !legal) {
-      return legal.error();
-    }
+    TROUPE_TRY(check_options(scheme->info, custom, key));
     return scheme;
   }
 
  private:
   Result<void> check_new(const S& scheme, std::string_view what) const {
-    if (auto legal = check_name(scheme.info.name, what); !legal) {
-      return legal;
-    }
+    TROUPE_TRY(check_name(scheme.info.name, what));
     if (find(scheme.info.name)) {
       return Error{ErrorKind::usage, concat(what, ": \"", scheme.info.name, "\" is taken")};
     }

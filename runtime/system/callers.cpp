@@ -62,9 +62,8 @@ bool Caller::is_news(const Message& message, std::size_t machine, std::uint32_t 
     return false;
   }
   const InputName name = name_of(message);
-  const auto known = std::find_if(heard.known.begin(), heard.known.end(), [&name](const auto& one) {
-    return same_words(one, name);
-  });
+  const auto known =
+      std::ranges::find_if(heard.known, [&name](const auto& one) { return same_words(one, name); });
   if (known != heard.known.end()) {
     heard.known.erase(known);
     return false;
@@ -127,9 +126,8 @@ void Census::on(Message message, double now, Effects& fx) {
 bool Census::survives(const Down& m, Effects& fx) {
   for (std::size_t i = 0; i < alive_.size(); ++i) {
     const Copies& of = all()[i];
-    const auto seat = std::find_if(of.seats.begin(), of.seats.end(), [&m](const auto& one) {
-      return one.self == m.id || one.aide == m.id;
-    });
+    const auto seat = std::ranges::find_if(
+        of.seats, [&m](const auto& one) { return one.self == m.id || one.aide == m.id; });
     if (seat == of.seats.end()) {
       continue;
     }

@@ -102,9 +102,8 @@ void Copied::heed(const CopyWord& word, ActorId from, double now, Effects& fx) {
 
 /// Whether it is another copy.
 bool Copied::is_other(ActorId id) const {
-  return id != own().self && std::any_of(copies_.seats.begin(),
-                                         copies_.seats.end(),
-                                         [id](const auto& seat) { return seat.self == id; });
+  return id != own().self &&
+         std::ranges::any_of(copies_.seats, [id](const auto& seat) { return seat.self == id; });
 }
 
 /// What the copy before it has sent again.

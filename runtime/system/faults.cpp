@@ -57,8 +57,7 @@ void Faults::Course::archive(Archive& a) {
 Faults::Course Faults::course(const char* name,
                               double every,
                               std::vector<Course::Point> given) const {
-  std::stable_sort(
-      given.begin(), given.end(), [](const auto& x, const auto& y) { return x.at < y.at; });
+  std::ranges::stable_sort(given, [](const auto& x, const auto& y) { return x.at < y.at; });
   Course made{.given = std::move(given), .every = every, .random = stream_of(seed_, name)};
   if (every > 0) {
     made.draw();

@@ -1,6 +1,7 @@
 #include "runtime/system/replay.hpp"
 
 #include "kernels/stream.hpp"
+#include "kernels/wording.hpp"
 #include "messages/bad_sender.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/returns.hpp"
@@ -72,9 +73,7 @@ std::optional<Message> Replay::lost_with_process(std::int64_t machine) {
 /// replica and anybody was never delivered, but the Director hears that they are down.
 std::optional<Message> Replay::returned(std::int32_t replica) {
   const auto count = static_cast<std::int32_t>(
-      std::count_if(cast_.members.begin(), cast_.members.end(), [&](const auto& m) {
-        return m.replica == replica;
-      }));
+      std::ranges::count_if(cast_.members, [&](const auto& m) { return m.replica == replica; }));
   if (!cast_.again || replica < 0 || count == 0) {
     return {};
   }
@@ -216,15 +215,11 @@ Departure Replay::departure_at(std::size_t thread) const {
   const auto name = [&](ActorId id) {
     return id == kOutside ? std::string("outside") : cast_.members[id].name;
   };
-  std::string why = concat("at ",
-                           next.now,
-                           " s ",
-                           name(next.to),
-                           " got \"",
-                           told(next.message, next.stamp),
-                           "\" from ",
-                           name(next.from),
-                           " then; now ");
+  std::string why = fill_in("at {} s {} got \"{}\" from {} then; now ",
+                            next.now,
+                            name(next.to),
+                            told(next.message, next.stamp),
+                            name(next.from));
   if (const auto gone = gone_.find(next.to); gone != gone_.end()) {
     why += "it has failed before: " + gone->second;
   } else if (waiting_[next.to].empty()) {

@@ -1,5 +1,6 @@
 #include "runtime/system/room.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/system/thread_limits.hpp"
 
 #include <fcntl.h>
@@ -19,7 +20,6 @@
 #include <optional>
 #include <sstream>
 #include <stdexcept>
-#include <string>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -46,12 +46,11 @@ void rehearse(int count) {
       made.emplace_back([wait] { wait.wait(); });
     }
   } catch (const std::system_error& error) {
-    throw std::runtime_error(concat("only ",
-                                    made.size(),
-                                    " of the ",
-                                    count,
-                                    " threads that the run needs could be made: ",
-                                    no_room_for_thread(error)));
+    throw std::runtime_error(
+        fill_in("only {} of the {} threads that the run needs could be made: {}",
+                made.size(),
+                count,
+                no_room_for_thread(error)));
   }
 }
 
@@ -183,13 +182,12 @@ void check_room_for_descriptors(int count) {
     ::close(descriptor);
   }
   if (error == EMFILE || error == ENFILE) {
-    throw std::runtime_error(concat("only ",
-                                    made.size(),
-                                    " of the ",
-                                    count,
-                                    " descriptors that the run needs next could be opened: ",
-                                    std::system_category().message(error),
-                                    " (`ulimit -n` says how many a process may have)"));
+    throw std::runtime_error(
+        fill_in("only {} of the {} descriptors that the run needs next could be opened: {} "
+                "(`ulimit -n` says how many a process may have)",
+                made.size(),
+                count,
+                std::system_category().message(error)));
   }
 }
 

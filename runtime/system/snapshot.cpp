@@ -1,7 +1,6 @@
 #include "runtime/system/snapshot.hpp"
 
 #include "kernels/check.hpp"
-#include "messages/archive.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -161,9 +161,8 @@ bool is_ahead(const Pending& p, const RunState& state) {
 /// A run that goes on from here would go on to lose a machine: whether it bears that is not known yet.
 bool has_news_of_a_loss(const Theatre& theatre) {
   const auto& news = theatre.performers[theatre.cast.director.id]->held();
-  return std::any_of(news.begin(), news.end(), [](const Message& message) {
-    return holds_alternative<Down>(message);
-  });
+  return std::ranges::any_of(
+      news, [](const Message& message) { return holds_alternative<Down>(message); });
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <caf/send.hpp>
 
 #include <algorithm>
-#include <utility>
 
 namespace troupe {
 namespace {

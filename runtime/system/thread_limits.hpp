@@ -14,10 +14,9 @@ namespace troupe {
 
 /// What std::thread threw, as the end of a sentence, with the limits that may be meant.
 inline std::string no_room_for_thread(const std::system_error& error) {
-  return concat(
-      error.code().message(),
-      " (`ulimit -u`, or a container's limit, says how many there may be; `ulimit -v` how "
-      "much memory they may have)");
+  return concat(error.code().message(),
+                " (`ulimit -u`, or a container's limit, says how many there may be; `ulimit -v` "
+                "how much memory they may have)");
 }
 
 /// A thread that does `work`. Throws std::runtime_error with the reason where there is no room for it.

@@ -17,7 +17,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <stdexcept>
 #include <thread>
 #include <utility>
 

@@ -8,7 +8,6 @@
 #include "runtime/system/others.hpp"
 
 #include <functional>
-#include <memory>
 #include <vector>
 
 namespace troupe {

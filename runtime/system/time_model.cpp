@@ -2,6 +2,7 @@
 
 #include "experiment/clock.pb.h"
 #include "kernels/random.hpp"
+#include "kernels/wording.hpp"
 #include "messages/peers.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/servers.hpp"
@@ -203,9 +204,7 @@ double TimeModel::link(const Message& message) const {
   }
   const bool activation = holds_alternative<Activation>(message);
   TROUPE_CHECK(activation || holds_alternative<ErrorSignal>(message),
-               "[TimeModel::link] the way of a ",
-               message_name(message),
-               " is not modelled");
+               fill_in("[TimeModel::link] the way of a {} is not modelled", message_name(message)));
   if (activation && stamp.chunk == 0) {
     return 0;  // the Source's own sends are no link between stages
   }
@@ -230,13 +229,12 @@ Result<std::vector<ChunkTimes>> mean_times(const proto::Clock& clock,
     if (n == chunks) {
       return model.seconds(static_cast<int>(chunk));
     }
-    wrong = concat("clock.",
-                   name,
-                   ".seconds: one number for all stages, or one for each of the ",
-                   stages,
-                   chunks == stages ? "" : concat(", or of the ", chunks, " chunks"),
-                   "; there are ",
-                   n);
+    wrong = fill_in(
+        "clock.{}.seconds: one number for all stages, or one for each of the {}{}; there are {}",
+        name,
+        stages,
+        chunks == stages ? "" : concat(", or of the ", chunks, " chunks"),
+        n);
     return 0.0;
   };
   const auto work =

@@ -91,8 +91,7 @@ std::optional<BatchPass::Lost> BatchPass::lose(ActorId id) {
 }
 
 bool BatchPass::any_alive() const {
-  return std::any_of(
-      workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.alive; });
+  return std::ranges::any_of(workers_, [](const Worker& worker) { return worker.alive; });
 }
 
 bool BatchPass::complete() const {

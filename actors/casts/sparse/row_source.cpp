@@ -71,9 +71,8 @@ void RowSource::allow(Effects& fx) {
     // In the order of their next mini-batches: on the virtual clock they begin in it.
     std::vector<std::size_t> order(c_.workers.size());
     std::iota(order.begin(), order.end(), 0);
-    std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-      return reached_[a] < reached_[b];
-    });
+    std::ranges::sort(order,
+                      [&](std::size_t a, std::size_t b) { return reached_[a] < reached_[b]; });
     for (const std::size_t worker : order) {
       fx.send(c_.workers[worker], Advance{allowed_});
     }

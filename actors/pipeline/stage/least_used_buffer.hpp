@@ -19,8 +19,7 @@ class LeastUsedBuffer {
 
   /// Something is there that has not been drawn.
   bool fresh() const {
-    return std::any_of(
-        entries_.begin(), entries_.end(), [](const Entry& entry) { return entry.uses == 0; });
+    return std::ranges::any_of(entries_, [](const Entry& entry) { return entry.uses == 0; });
   }
 
   /// The oldest make room, so that no more than `size` are there. How many of these had not been drawn?

@@ -105,11 +105,8 @@ class Convolution final : public PlainLayer {
 
   // saved: x, then y (pooled where pools_after_) or z of the activation, then the winners where it
   // pools. Without activation or pooling x is enough.
-  Tensor transform(const Pass& pass,
-                   Parameters w,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
+  Tensor transform(
+      const Pass& pass, Parameters w, LayerBuffers, const Tensor& x, Saved& saved) const override {
     Stream& stream = pass.stream;
     const std::int64_t rows = x.shape()[0];
     const Tensor image = operand(stream, x.reshape(with_batch(rows, o_.input)));
@@ -167,9 +164,7 @@ class Convolution final : public PlainLayer {
     return dx;
   }
 
-  void weight_gradient(Stream& stream,
-                       const Saved& saved,
-                       std::span<const Gradient> g) const override {
+  void weight_gradient(Stream& stream, const Saved& saved, Gradients g) const override {
     convolution_weight_gradient(stream, o_.geometry, saved[0], saved[1], g[0].to, g[0].accumulate);
     if (o_.bias) {
       const Shape& s = saved[1].shape();
@@ -222,11 +217,8 @@ class MaxPool final : public PlainLayer {
 
   std::int64_t saved_bytes() const override { return 4 * output_.elements(); }
 
-  Tensor transform(const Pass& pass,
-                   Parameters,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
+  Tensor transform(
+      const Pass& pass, Parameters, LayerBuffers, const Tensor& x, Saved& saved) const override {
     const std::int64_t rows = x.shape()[0];
     const Tensor y = pass.stream.allocate(with_batch(rows, output_), x.type());
     saved = {pass.stream.allocate(with_batch(rows, output_), DType::int32)};
@@ -246,8 +238,6 @@ class MaxPool final : public PlainLayer {
     saved.clear();
     return dx;
   }
-
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
 
  private:
   Shape input_;  // (H, W, C)
@@ -276,7 +266,7 @@ class AveragePool final : public PlainLayer {
   std::int64_t saved_bytes() const override { return 0; }
 
   Tensor transform(
-      const Pass& pass, Parameters, std::span<Tensor>, const Tensor& x, Saved&) const override {
+      const Pass& pass, Parameters, LayerBuffers, const Tensor& x, Saved&) const override {
     const std::int64_t rows = x.shape()[0];
     const Tensor y = pass.stream.allocate(with_batch(rows, output_), x.type());
     average_pool_forward(pass.stream, geometry_, x.reshape(with_batch(rows, input_)), y);
@@ -293,8 +283,6 @@ class AveragePool final : public PlainLayer {
     average_pool_backward(pass.stream, geometry_, dy.reshape(with_batch(rows, output_)), dx);
     return dx;
   }
-
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
 
  private:
   Shape input_;  // (H, W, C)

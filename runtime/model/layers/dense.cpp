@@ -77,11 +77,8 @@ class Dense final : public PlainLayer {
 
   std::int64_t saved_bytes() const override { return 4 * rows_each() * (o_.inputs + o_.outputs); }
 
-  Tensor transform(const Pass& pass,
-                   Parameters w,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
+  Tensor transform(
+      const Pass& pass, Parameters w, LayerBuffers, const Tensor& x, Saved& saved) const override {
     Stream& stream = pass.stream;
     const std::int64_t batch = x.shape()[0];
     const Tensor input = operand(stream, x);  // in x's own shape, which the gradient by it has too
@@ -119,9 +116,7 @@ class Dense final : public PlainLayer {
     return dx;
   }
 
-  void weight_gradient(Stream& stream,
-                       const Saved& saved,
-                       std::span<const Gradient> g) const override {
+  void weight_gradient(Stream& stream, const Saved& saved, Gradients g) const override {
     matmul(stream,
            saved[1],
            rows_of(saved[0]),
@@ -144,8 +139,7 @@ class Dense final : public PlainLayer {
 
   bool cuts_outputs(const WidthPart& part) const {
     const std::vector<std::int64_t> all = groups();
-    return std::all_of(
-        all.begin(), all.end(), [&](std::int64_t group) { return part.divides(group); });
+    return std::ranges::all_of(all, [&](std::int64_t group) { return part.divides(group); });
   }
 
   /// y's own columns, of the whole x.

@@ -33,11 +33,8 @@ class Activation final : public PlainLayer {
 
   std::int64_t saved_bytes() const override { return 4 * input_.elements(); }
 
-  Tensor transform(const Pass& pass,
-                   Parameters,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
+  Tensor transform(
+      const Pass& pass, Parameters, LayerBuffers, const Tensor& x, Saved& saved) const override {
     const Tensor y = pass.stream.allocate(x.shape(), x.type());
     activation_forward(pass.stream, kind_, x, y);
     saved = {derivative_from_output(kind_) ? y : x};
@@ -55,8 +52,6 @@ class Activation final : public PlainLayer {
     dy = {};
     return through_activation(pass.stream, kind_, of, std::move(same));
   }
-
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
 
  private:
   Shape input_;
@@ -98,11 +93,8 @@ class GatedUnit final : public PlainLayer {
 
   std::int64_t saved_bytes() const override { return 4 * input_.elements(); }
 
-  Tensor transform(const Pass& pass,
-                   Parameters,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
+  Tensor transform(
+      const Pass& pass, Parameters, LayerBuffers, const Tensor& x, Saved& saved) const override {
     const Tensor y = pass.stream.allocate(with_batch(x.shape()[0], output_shape()), x.type());
     gate_forward(pass.stream, kind_, rows(x, input_), rows(y, output_shape()));
     saved = {x};
@@ -121,8 +113,6 @@ class GatedUnit final : public PlainLayer {
     }
     return dx;
   }
-
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
 
  private:
   static Tensor rows(const Tensor& x, const Shape& sample) {
@@ -155,7 +145,7 @@ class Dropout final : public PlainLayer {
   std::int64_t saved_bytes() const override { return 0; }
 
   Tensor transform(
-      const Pass& pass, Parameters, std::span<Tensor>, const Tensor& x, Saved&) const override {
+      const Pass& pass, Parameters, LayerBuffers, const Tensor& x, Saved&) const override {
     return pass.training ? mask(pass, x) : x;
   }
 
@@ -163,8 +153,6 @@ class Dropout final : public PlainLayer {
       const Pass& pass, Parameters, Saved&, Tensor dy, bool want_dx) const override {
     return want_dx ? mask(pass, dy) : Tensor{};
   }
-
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
 
  private:
   Tensor mask(const Pass& pass, const Tensor& x) const {

@@ -13,8 +13,7 @@ namespace {
 
 /// Takes the entry's tensor out of the bundle.
 Tensor take(Bundle& bundle, const std::string& name) {
-  const auto found = std::find_if(
-      bundle.begin(), bundle.end(), [&](const NamedTensor& entry) { return entry.name == name; });
+  const auto found = std::ranges::find(bundle, name, &NamedTensor::name);
   TROUPE_CHECK(found != bundle.end(), "the bundle has no entry ", name);
   Tensor tensor = std::move(found->tensor);
   bundle.erase(found);
@@ -83,8 +82,6 @@ class Junction : public Layer {
 
   std::int64_t saved_bytes() const override { return 0; }
 
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
-
  protected:
   std::vector<Tensor> take_all(Bundle& bundle, std::string (*named)(std::int64_t)) const {
     std::vector<Tensor> pieces;
@@ -124,8 +121,7 @@ class Pieces final : public Junction {
     }
   }
 
-  void forward(
-      const Pass& pass, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+  void forward(const Pass& pass, Parameters, LayerBuffers, Bundle& bundle, Saved&) const override {
     const Tensor x = bundle.front().tensor;
     std::vector<Tensor> pieces;
     for (std::int64_t t = 0; t < part_.parts; ++t) {
@@ -168,8 +164,7 @@ class Together final : public Junction {
                    to_ == Holding::rows ? part_.parts : 1});
   }
 
-  void forward(
-      const Pass& pass, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+  void forward(const Pass& pass, Parameters, LayerBuffers, Bundle& bundle, Saved&) const override {
     const std::vector<Tensor> pieces = take_all(bundle, piece_from);
     const Tensor x = from_ == Holding::rows  ? joined_rows(pass.stream, pieces)
                      : from_ == Holding::sum ? sum_of(pass.stream, pieces)
@@ -207,8 +202,7 @@ class Statistics final : public Junction {
     bundle.push_back(logits);
   }
 
-  void forward(
-      const Pass& pass, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+  void forward(const Pass& pass, Parameters, LayerBuffers, Bundle& bundle, Saved&) const override {
     const Tensor logits = bundle.front().tensor;
     const Tensor statistics = pass.stream.allocate(with_columns(logits.shape(), 2));
     softmax_statistics(pass.stream, in_rows(logits), in_rows(statistics));
@@ -227,8 +221,7 @@ class OwnRows final : public Junction {
 
   void shapes(BundleShape& bundle) const override { bundle.front().share = part_.parts; }
 
-  void forward(
-      const Pass&, Parameters, std::span<Tensor>, Bundle& bundle, Saved& saved) const override {
+  void forward(const Pass&, Parameters, LayerBuffers, Bundle& bundle, Saved& saved) const override {
     const Tensor x = bundle.front().tensor;
     bundle.front().tensor = samples(x, rows_of(x.shape()[0], part_));
     saved = {x.view(0, {0, x.shape()[0]})};  // its extents say how many samples there are
@@ -256,50 +249,17 @@ class OwnRows final : public Junction {
   }
 };
 
-class Shared final : public Layer {
+class Shared final : public LayerAround {
  public:
-  explicit Shared(std::shared_ptr<const Layer> layer)
-      : Layer(layer->name()), layer_(std::move(layer)) {}
+  using LayerAround::LayerAround;
 
   std::vector<ParameterSpec> parameters() const override {
-    std::vector<ParameterSpec> all = layer_->parameters();
+    std::vector<ParameterSpec> all = LayerAround::parameters();
     for (ParameterSpec& spec : all) {
       spec.tied = true;
     }
     return all;
   }
-
-  std::vector<ParameterSpec> buffers() const override { return layer_->buffers(); }
-
-  void shapes(BundleShape& bundle) const override { layer_->shapes(bundle); }
-
-  Flops flops() const override { return layer_->flops(); }
-
-  bool takes_operands() const override { return layer_->takes_operands(); }
-
-  std::int64_t saved_bytes() const override { return layer_->saved_bytes(); }
-
-  void forward(const Pass& pass,
-               Parameters w,
-               std::span<Tensor> buffers,
-               Bundle& bundle,
-               Saved& saved) const override {
-    layer_->forward(pass, w, buffers, bundle, saved);
-  }
-
-  void input_gradient(
-      const Pass& pass, Parameters w, Saved& saved, Bundle& error, bool want_dx) const override {
-    layer_->input_gradient(pass, w, saved, error, want_dx);
-  }
-
-  void weight_gradient(Stream& stream,
-                       const Saved& saved,
-                       std::span<const Gradient> g) const override {
-    layer_->weight_gradient(stream, saved, g);
-  }
-
- private:
-  std::shared_ptr<const Layer> layer_;
 };
 
 }  // namespace

@@ -1,12 +1,53 @@
-// The two layers of a junction (runtime/model/width.hpp); private to the folder above.
+// The two layers of a junction (runtime/model/width.hpp), and layers around another one; private to the folder above.
 #pragma once
 
 #include "runtime/model/layer.hpp"
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace troupe {
+
+/// A layer that does what another one does, but for what its class says.
+class LayerAround : public Layer {
+ public:
+  explicit LayerAround(std::shared_ptr<const Layer> layer)
+      : Layer(layer->name()), layer_(std::move(layer)) {}
+
+  std::vector<ParameterSpec> parameters() const override { return layer_->parameters(); }
+
+  std::vector<ParameterSpec> buffers() const override { return layer_->buffers(); }
+
+  void shapes(BundleShape& bundle) const override { layer_->shapes(bundle); }
+
+  Flops flops() const override { return layer_->flops(); }
+
+  bool takes_operands() const override { return layer_->takes_operands(); }
+
+  std::int64_t saved_bytes() const override { return layer_->saved_bytes(); }
+
+  void forward(const Pass& pass,
+               Parameters w,
+               LayerBuffers buffers,
+               Bundle& bundle,
+               Saved& saved) const override {
+    layer_->forward(pass, w, buffers, bundle, saved);
+  }
+
+  void input_gradient(
+      const Pass& pass, Parameters w, Saved& saved, Bundle& error, bool want_dx) const override {
+    layer_->input_gradient(pass, w, saved, error, want_dx);
+  }
+
+  void weight_gradient(Stream& stream, const Saved& saved, Gradients g) const override {
+    layer_->weight_gradient(stream, saved, g);
+  }
+
+ protected:
+  std::shared_ptr<const Layer> layer_;
+};
 
 /// The same extents but for the last one.
 Shape with_columns(const Shape& shape, std::int64_t columns);

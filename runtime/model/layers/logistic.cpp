@@ -26,11 +26,8 @@ class Logistic final : public PlainLayer {
 
   std::int64_t saved_bytes() const override { return 4 * features_; }
 
-  Tensor transform(const Pass& pass,
-                   Parameters w,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
+  Tensor transform(
+      const Pass& pass, Parameters w, LayerBuffers, const Tensor& x, Saved& saved) const override {
     Stream& stream = pass.stream;
     const std::int64_t rows = x.shape()[0];
     const Tensor z = stream.allocate({rows, 1});
@@ -55,9 +52,7 @@ class Logistic final : public PlainLayer {
     return dx;
   }
 
-  void weight_gradient(Stream& stream,
-                       const Saved& saved,
-                       std::span<const Gradient> g) const override {
+  void weight_gradient(Stream& stream, const Saved& saved, Gradients g) const override {
     const std::int64_t rows = saved[0].shape()[0];
     matmul(stream,
            saved[0].reshape({rows, features_}),

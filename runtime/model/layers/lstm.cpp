@@ -69,7 +69,7 @@ class Lstm final : public PlainLayer {
 
   Tensor transform(const Pass& pass,
                    Parameters w,
-                   std::span<Tensor> buffers,
+                   LayerBuffers buffers,
                    const Tensor& x,
                    Saved& saved) const override {
     Stream& stream = pass.stream;
@@ -145,9 +145,7 @@ class Lstm final : public PlainLayer {
     return dx;
   }
 
-  void weight_gradient(Stream& stream,
-                       const Saved& saved,
-                       std::span<const Gradient> g) const override {
+  void weight_gradient(Stream& stream, const Saved& saved, Gradients g) const override {
     TROUPE_CHECK(g[0].accumulate == g[3].accumulate, "an LSTM's parameters are not tied");
     const Tensor bias = stream.allocate({4 * o_.width});
     fill(stream, bias, 0);  // added to, where the weights' gradients are

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 namespace troupe {
@@ -70,7 +69,7 @@ class Mixture final : public PlainLayer {
 
   Tensor transform(const Pass& pass,
                    Parameters w,
-                   std::span<Tensor>,
+                   LayerBuffers,
                    const Tensor& input,
                    Saved& saved) const override {
     Stream& stream = pass.stream;
@@ -138,9 +137,7 @@ class Mixture final : public PlainLayer {
     return dx.reshape(dy.shape());
   }
 
-  void weight_gradient(Stream& stream,
-                       const Saved& saved,
-                       std::span<const Gradient> g) const override {
+  void weight_gradient(Stream& stream, const Saved& saved, Gradients g) const override {
     const auto product = [&](const Tensor& error, const Tensor& input, const Gradient& to) {
       if (error.elements() > 0) {
         matmul(stream, error, input, to.to, {.transpose_a = true, .accumulate = to.accumulate});

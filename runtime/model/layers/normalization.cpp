@@ -47,9 +47,7 @@ class Normalization : public PlainLayer {
 
   std::int64_t saved_bytes() const override { return 4 * input_.elements(); }
 
-  void weight_gradient(Stream& stream,
-                       const Saved& saved,
-                       std::span<const Gradient> g) const override {
+  void weight_gradient(Stream& stream, const Saved& saved, Gradients g) const override {
     hand_over(stream, saved[0], g[0]);
     if (bias_) {
       hand_over(stream, saved[1], g[1]);
@@ -82,6 +80,35 @@ class Normalization : public PlainLayer {
     return rows.reshape(with_batch(batch, input_));
   }
 
+  /// What the backwards of the three share: `run` gets the kernel's arguments. `in_place`: dx may be dy.
+  template <class Run>
+  Tensor backward(Stream& stream,
+                  Parameters w,
+                  Saved& saved,
+                  Tensor dy,
+                  bool in_place,
+                  bool centred,
+                  Run run) const {
+    const std::int64_t batch = dy.shape()[0];
+    const DType type = saved[0].type();  // the gradient by x is of x's
+    in_place = in_place && dy.exclusive() && dy.type() == type;
+    const Tensor delta = dy.reshape(saved[0].shape());
+    dy = {};
+    const Tensor dx = in_place ? delta : stream.allocate(delta.shape(), type);
+    const Tensor dgamma = stream.allocate({width()});
+    const Tensor dbeta = centred ? stream.allocate({width()}) : Tensor{};
+    run(NormalizationBackward{.x = saved[0],
+                              .gamma = w[0],
+                              .mean = saved[1],
+                              .inverse_deviation = saved[2],
+                              .dy = delta,
+                              .dx = dx,
+                              .dgamma = dgamma,
+                              .dbeta = dbeta});
+    saved = {dgamma, dbeta};
+    return with_shape(dx, batch);
+  }
+
   Shape input_;
   bool bias_;
   WidthPart part_;
@@ -112,7 +139,7 @@ class BatchNorm final : public Normalization {
 
   Tensor transform(const Pass& pass,
                    Parameters w,
-                   std::span<Tensor> buffers,
+                   LayerBuffers buffers,
                    const Tensor& x,
                    Saved& saved) const override {
     Stream& stream = pass.stream;
@@ -165,27 +192,11 @@ class BatchNorm final : public Normalization {
 
   Tensor transform_gradient(
       const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool) const override {
-    Stream& stream = pass.stream;
-    const std::int64_t batch = dy.shape()[0];
-    const DType type = saved[0].type();  // the gradient by x is of x's
-    const bool in_place = dy.exclusive() && dy.type() == type;
-    const Tensor delta = as_rows(dy);
-    dy = {};
-    const Tensor dx = in_place ? delta : stream.allocate(delta.shape(), type);
-    const Tensor dgamma = stream.allocate({width()});
-    const Tensor dbeta = stream.allocate({width()});
-    batch_norm_backward(stream,
-                        saved.size() > 3 ? saved[3] : Tensor{},
-                        {.x = saved[0],
-                         .gamma = w[0],
-                         .mean = saved[1],
-                         .inverse_deviation = saved[2],
-                         .dy = delta,
-                         .dx = dx,
-                         .dgamma = dgamma,
-                         .dbeta = dbeta});
-    saved = {dgamma, dbeta};
-    return with_shape(dx, batch);
+    const Tensor y = saved.size() > 3 ? saved[3] : Tensor{};
+    return backward(
+        pass.stream, w, saved, std::move(dy), true, true, [&](const NormalizationBackward& of) {
+          batch_norm_backward(pass.stream, y, of);
+        });
   }
 
  private:
@@ -204,11 +215,8 @@ class LayerNorm final : public Normalization {
     return in.spread == Holding::rows ? std::optional(LayerPart{}) : std::nullopt;
   }
 
-  Tensor transform(const Pass& pass,
-                   Parameters w,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
+  Tensor transform(
+      const Pass& pass, Parameters w, LayerBuffers, const Tensor& x, Saved& saved) const override {
     Stream& stream = pass.stream;
     const Tensor rows = as_rows(x);
     const Tensor y = stream.allocate(rows.shape(), stream.operand_type());
@@ -227,26 +235,10 @@ class LayerNorm final : public Normalization {
 
   Tensor transform_gradient(
       const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool) const override {
-    Stream& stream = pass.stream;
-    const std::int64_t batch = dy.shape()[0];
-    const DType type = saved[0].type();  // the gradient by x is of x's
-    const bool in_place = dy.exclusive() && dy.type() == type;
-    const Tensor delta = as_rows(dy);
-    dy = {};
-    const Tensor dx = in_place ? delta : stream.allocate(delta.shape(), type);
-    const Tensor dgamma = stream.allocate({width()});
-    const Tensor dbeta = centred_ ? stream.allocate({width()}) : Tensor{};
-    layer_norm_backward(stream,
-                        {.x = saved[0],
-                         .gamma = w[0],
-                         .mean = saved[1],
-                         .inverse_deviation = saved[2],
-                         .dy = delta,
-                         .dx = dx,
-                         .dgamma = dgamma,
-                         .dbeta = dbeta});
-    saved = {dgamma, dbeta};
-    return with_shape(dx, batch);
+    return backward(
+        pass.stream, w, saved, std::move(dy), true, centred_, [&](const NormalizationBackward& of) {
+          layer_norm_backward(pass.stream, of);
+        });
   }
 
  private:
@@ -271,11 +263,8 @@ class GroupNorm final : public Normalization {
                      .out = Holding::columns};
   }
 
-  Tensor transform(const Pass& pass,
-                   Parameters w,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
+  Tensor transform(
+      const Pass& pass, Parameters w, LayerBuffers, const Tensor& x, Saved& saved) const override {
     Stream& stream = pass.stream;
     const Tensor image = x.reshape(sites(x.shape()[0]));
     const Tensor y = stream.allocate(image.shape(), stream.operand_type());
@@ -295,24 +284,10 @@ class GroupNorm final : public Normalization {
 
   Tensor transform_gradient(
       const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool) const override {
-    Stream& stream = pass.stream;
-    const std::int64_t batch = dy.shape()[0];
-    const Tensor delta = dy.reshape(sites(batch));
-    const Tensor dx = stream.allocate(delta.shape(), saved[0].type());
-    const Tensor dgamma = stream.allocate({width()});
-    const Tensor dbeta = stream.allocate({width()});
-    group_norm_backward(stream,
-                        groups_,
-                        {.x = saved[0],
-                         .gamma = w[0],
-                         .mean = saved[1],
-                         .inverse_deviation = saved[2],
-                         .dy = delta,
-                         .dx = dx,
-                         .dgamma = dgamma,
-                         .dbeta = dbeta});
-    saved = {dgamma, dbeta};
-    return with_shape(dx, batch);
+    return backward(
+        pass.stream, w, saved, std::move(dy), false, true, [&](const NormalizationBackward& of) {
+          group_norm_backward(pass.stream, groups_, of);
+        });
   }
 
  private:

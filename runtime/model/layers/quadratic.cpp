@@ -24,11 +24,8 @@ class Quadratic final : public PlainLayer {
 
   std::int64_t saved_bytes() const override { return 4 * size(); }
 
-  Tensor transform(const Pass& pass,
-                   Parameters w,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
+  Tensor transform(
+      const Pass& pass, Parameters w, LayerBuffers, const Tensor& x, Saved& saved) const override {
     double value = 0;
     const auto values = w[0].span<float>();
     for (std::size_t i = 0; i < curvatures_.size(); ++i) {
@@ -47,7 +44,7 @@ class Quadratic final : public PlainLayer {
     return dy;
   }
 
-  void weight_gradient(Stream&, const Saved& saved, std::span<const Gradient> g) const override {
+  void weight_gradient(Stream&, const Saved& saved, Gradients g) const override {
     double share = 0;  // sum over the rows of dL/dy: 1 for a mean
     for (const float d : saved[1].span<float>()) {
       share += d;

@@ -74,11 +74,8 @@ class Embedding final : public PlainLayer {
 
   std::int64_t saved_bytes() const override { return 4 * o_.length * (1 + o_.width); }
 
-  Tensor transform(const Pass& pass,
-                   Parameters w,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
+  Tensor transform(
+      const Pass& pass, Parameters w, LayerBuffers, const Tensor& x, Saved& saved) const override {
     const std::int64_t batch = x.shape()[0];
     const Tensor ids = x.reshape({batch, o_.length});
     const Tensor y = pass.stream.allocate({batch, o_.length, o_.width});
@@ -92,9 +89,7 @@ class Embedding final : public PlainLayer {
     return {};  // tokens have no gradient
   }
 
-  void weight_gradient(Stream& stream,
-                       const Saved& saved,
-                       std::span<const Gradient> g) const override {
+  void weight_gradient(Stream& stream, const Saved& saved, Gradients g) const override {
     const Tensor positions = o_.positions ? g[1].to : Tensor{};
     if (o_.positions && g[0].accumulate != g[1].accumulate) {
       TROUPE_CHECK(g[0].accumulate, "the positions have gradients that the table has not");
@@ -142,11 +137,8 @@ class Attention final : public PlainLayer {
     return 4 * o_.length * (o_.columns() + o_.width + o_.heads);
   }
 
-  Tensor transform(const Pass& pass,
-                   Parameters,
-                   std::span<Tensor>,
-                   const Tensor& x,
-                   Saved& saved) const override {
+  Tensor transform(
+      const Pass& pass, Parameters, LayerBuffers, const Tensor& x, Saved& saved) const override {
     const std::int64_t batch = x.shape()[0];
     Tensor qkv = operand(pass.stream, x.reshape({batch, o_.length, o_.columns()}));
     if (o_.rotary > 0) {
@@ -180,8 +172,6 @@ class Attention final : public PlainLayer {
     saved.clear();
     return dqkv;
   }
-
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
 
  private:
   AttentionForm form() const { return {o_.heads, o_.kv_heads, o_.causal}; }

@@ -146,8 +146,7 @@ class SimilarityLoss final : public Layer {
 
   std::int64_t saved_bytes() const override { return 4 * (o_.features + 1); }
 
-  void forward(
-      const Pass&, Parameters, std::span<Tensor>, Bundle& bundle, Saved& saved) const override {
+  void forward(const Pass&, Parameters, LayerBuffers, Bundle& bundle, Saved& saved) const override {
     saved = {take(bundle, o_.skip), take(bundle, kLabelsEntry)};
   }
 
@@ -160,8 +159,6 @@ class SimilarityLoss final : public Layer {
     error.push_back({o_.skip, gradient(pass.stream, saved[0], saved[1])});
     saved.clear();
   }
-
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
 
  private:
   static Tensor take(Bundle& bundle, std::string_view name) {

@@ -48,7 +48,7 @@ class Fork final : public Layer {
 
   std::int64_t saved_bytes() const override { return 0; }
 
-  void forward(const Pass&, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+  void forward(const Pass&, Parameters, LayerBuffers, Bundle& bundle, Saved&) const override {
     bundle.push_back({skip_, bundle.front().tensor});
   }
 
@@ -72,8 +72,6 @@ class Fork final : public Layer {
     add(pass.stream, dx, of_skip, ActivationKind::none, sum);
     dx = sum;
   }
-
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
 
  private:
   std::string skip_;
@@ -102,11 +100,8 @@ class Join final : public Layer {
     return activation_ == ActivationKind::none ? 0 : 4 * shape_.elements();
   }
 
-  void forward(const Pass& pass,
-               Parameters,
-               std::span<Tensor>,
-               Bundle& bundle,
-               Saved& saved) const override {
+  void forward(
+      const Pass& pass, Parameters, LayerBuffers, Bundle& bundle, Saved& saved) const override {
     const auto found = find(bundle, skip_);
     const Tensor skip = std::move(found->tensor);
     bundle.erase(found);
@@ -129,8 +124,6 @@ class Join final : public Layer {
     }
     error.push_back({skip_, x});
   }
-
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
 
  private:
   std::string skip_;
@@ -159,8 +152,7 @@ class Concatenate final : public Layer {
 
   std::int64_t saved_bytes() const override { return 0; }
 
-  void forward(
-      const Pass& pass, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+  void forward(const Pass& pass, Parameters, LayerBuffers, Bundle& bundle, Saved&) const override {
     const auto found = find(bundle, skip_);
     const Tensor skip = std::move(found->tensor);
     bundle.erase(found);
@@ -183,8 +175,6 @@ class Concatenate final : public Layer {
     error.push_back({skip_, part(left_, right_)});
   }
 
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
-
  private:
   std::string skip_;
   std::int64_t left_;   // columns of x
@@ -203,7 +193,7 @@ class Swap final : public Layer {
 
   std::int64_t saved_bytes() const override { return 0; }
 
-  void forward(const Pass&, Parameters, std::span<Tensor>, Bundle& bundle, Saved&) const override {
+  void forward(const Pass&, Parameters, LayerBuffers, Bundle& bundle, Saved&) const override {
     std::swap(bundle.front().tensor, find(bundle, skip_)->tensor);
   }
 
@@ -211,17 +201,15 @@ class Swap final : public Layer {
     std::swap(error.front().tensor, find(error, skip_)->tensor);
   }
 
-  void weight_gradient(Stream&, const Saved&, std::span<const Gradient>) const override {}
-
  private:
   std::string skip_;
 };
 
 /// Hands the inner layer a bundle in which the skip is x.
-class OnSkip final : public Layer {
+class OnSkip final : public LayerAround {
  public:
   OnSkip(std::string skip, std::shared_ptr<const Layer> layer)
-      : Layer(layer->name()), skip_(std::move(skip)), layer_(std::move(layer)) {}
+      : LayerAround(std::move(layer)), skip_(std::move(skip)) {}
 
   std::string skip() const override { return skip_; }
 
@@ -233,10 +221,6 @@ class OnSkip final : public Layer {
     return made;
   }
 
-  std::vector<ParameterSpec> parameters() const override { return layer_->parameters(); }
-
-  std::vector<ParameterSpec> buffers() const override { return layer_->buffers(); }
-
   void shapes(BundleShape& bundle) const override {
     const auto found = find(bundle, skip_);
     BundleShape alone{*found};
@@ -244,15 +228,9 @@ class OnSkip final : public Layer {
     *found = alone.front();
   }
 
-  Flops flops() const override { return layer_->flops(); }
-
-  bool takes_operands() const override { return layer_->takes_operands(); }
-
-  std::int64_t saved_bytes() const override { return layer_->saved_bytes(); }
-
   void forward(const Pass& pass,
                Parameters w,
-               std::span<Tensor> buffers,
+               LayerBuffers buffers,
                Bundle& bundle,
                Saved& saved) const override {
     const auto found = find(bundle, skip_);
@@ -270,15 +248,8 @@ class OnSkip final : public Layer {
     *found = std::move(alone.front());
   }
 
-  void weight_gradient(Stream& stream,
-                       const Saved& saved,
-                       std::span<const Gradient> g) const override {
-    layer_->weight_gradient(stream, saved, g);
-  }
-
  private:
   std::string skip_;
-  std::shared_ptr<const Layer> layer_;
 };
 
 }  // namespace

@@ -75,9 +75,7 @@ void add_residual_block(Network& network,
 }  // namespace
 
 Result<void> add_lenet5(Network& network, const proto::Lenet5& options, std::int64_t outputs) {
-  if (auto fits = needs_images(network, "lenet5", 16); !fits) {
-    return fits;
-  }
+  TROUPE_TRY(needs_images(network, "lenet5", 16));
   const ActivationKind activation = kind_of(options.activation());
   network.add(convolution_layer("conv1",
                                 {.input = network.input,
@@ -98,9 +96,7 @@ Result<void> add_vgg(Network& network, const proto::Vgg& options, std::int64_t o
   if (options.depth() != 11 && options.depth() != 16) {
     return refused(concat("vgg.depth is ", options.depth(), " (legal: 11, 16)"));
   }
-  if (auto fits = needs_images(network, "vgg", 32); !fits) {
-    return fits;
-  }
+  TROUPE_TRY(needs_images(network, "vgg", 32));
   constexpr std::int64_t kPool = 0;
   const std::vector<std::int64_t> eleven{
       64, kPool, 128, kPool, 256, 256, kPool, 512, 512, kPool, 512, 512, kPool};
@@ -161,9 +157,7 @@ Result<void> add_resnet(Network& network, const proto::Resnet& options, std::int
   if (found == blocks.end()) {
     return refused(concat("resnet.depth is ", options.depth(), " (legal: 18, 20, 32, 50, 56)"));
   }
-  if (auto fits = needs_images(network, "resnet", 16); !fits) {
-    return fits;
-  }
+  TROUPE_TRY(needs_images(network, "resnet", 16));
   const bool for_cifar = found->second.size() == 3;
   std::int64_t width = for_cifar ? 16 : 64;
   if (for_cifar || options.small_stem()) {

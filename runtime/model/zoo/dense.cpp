@@ -3,7 +3,6 @@
 #include "runtime/model/zoo/parts.hpp"
 
 #include <cmath>
-#include <utility>
 
 namespace troupe::zoo {
 

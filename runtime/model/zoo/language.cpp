@@ -22,8 +22,7 @@ Result<void> check_lstm(const proto::Experiment& e) {
   if (!e.data().text().contiguous()) {
     return refuse(
         "model.lstm.carry: a sample that does not go on where the one before has ended has no use "
-        "for its state; "
-        "set data.text.contiguous=true");
+        "for its state; set data.text.contiguous=true");
   }
   if (e.replicas().count() > 1) {
     return refuse(
@@ -38,8 +37,7 @@ Result<void> check_lstm(const proto::Experiment& e) {
   if (e.pipeline().activations() == proto::Pipeline::recompute) {
     return refuse(
         "model.lstm.carry: a forward that is made again would begin in a state that has gone on; "
-        "right is "
-        "pipeline.activations=fifo");
+        "right is pipeline.activations=fifo");
   }
   return {};
 }
@@ -48,9 +46,7 @@ Result<void> add_lstm(Network& network,
                       const proto::Lstm& options,
                       std::int64_t vocabulary,
                       std::int64_t rows) {
-  if (auto fits = needs_tokens(network, "lstm"); !fits) {
-    return fits;
-  }
+  TROUPE_TRY(needs_tokens(network, "lstm"));
   const std::int64_t length = network.input[0];
   const std::int64_t width = options.width();
   const auto drop = [&](const std::string& name) {
@@ -127,14 +123,10 @@ Result<void> check_heads(const std::string& model,
 }  // namespace
 
 Result<void> add_gpt(Network& network, const proto::Gpt& options, std::int64_t vocabulary) {
-  if (auto fits = needs_tokens(network, "gpt"); !fits) {
-    return fits;
-  }
+  TROUPE_TRY(needs_tokens(network, "gpt"));
   const std::int64_t length = network.input[0];
   const std::int64_t width = options.width();
-  if (auto fits = check_heads("gpt", width, options.heads(), 0); !fits) {
-    return fits;
-  }
+  TROUPE_TRY(check_heads("gpt", width, options.heads(), 0));
   const double branch = branch_deviation(options.layers());
   const std::string table = "transformer.wte.weight";
   const auto drop = [&](const std::string& name) {
@@ -187,14 +179,10 @@ std::int64_t swiglu_width(std::int64_t hidden, std::int64_t width) {
 }
 
 Result<void> add_llama(Network& network, const proto::Llama& options, std::int64_t vocabulary) {
-  if (auto fits = needs_tokens(network, "llama"); !fits) {
-    return fits;
-  }
+  TROUPE_TRY(needs_tokens(network, "llama"));
   const std::int64_t length = network.input[0];
   const std::int64_t width = options.width();
-  if (auto fits = check_heads("llama", width, options.heads(), options.kv_heads()); !fits) {
-    return fits;
-  }
+  TROUPE_TRY(check_heads("llama", width, options.heads(), options.kv_heads()));
   if (width / options.heads() % 2 != 0) {
     return refused(concat("llama.heads: a head has ",
                           width / options.heads(),

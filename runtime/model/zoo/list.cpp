@@ -108,9 +108,7 @@ class LayerList {
   Result<void> convolution(const proto::ConvolutionSpec& spec) {
     const ConvolutionGeometry geometry{
         .kernel = spec.kernel(), .stride = spec.stride(), .padding = spec.padding()};
-    if (auto fits = check_windows(geometry); !fits) {
-      return fits;
-    }
+    TROUPE_TRY(check_windows(geometry));
     return put(convolution_layer(name_,
                                  {.input = shape(),
                                   .outputs = spec.outputs(),
@@ -140,9 +138,7 @@ class LayerList {
     const std::int64_t kernel = spec.kernel() > 0 ? spec.kernel() : shape()[0];
     const ConvolutionGeometry geometry{.kernel = kernel,
                                        .stride = spec.stride() > 0 ? spec.stride() : kernel};
-    if (auto fits = check_windows(geometry); !fits) {
-      return fits;
-    }
+    TROUPE_TRY(check_windows(geometry));
     return put(make(name_, shape(), geometry));
   }
 
@@ -182,9 +178,8 @@ class LayerList {
                                    .causal = spec.causal(),
                                    .rotary = spec.rotary()};
     if (options.rotary > 0 && options.width / options.heads % 2 != 0) {
-      return wrong(concat("rotary: a head has ",
-                          options.width / options.heads,
-                          " columns, and pairs of them are turned"));
+      return wrong(fill_in("rotary: a head has {} columns, and pairs of them are turned",
+                           options.width / options.heads));
     }
     auto done = positions_dense(".c_attn", options.columns(), true);
     if (!done) {
@@ -252,9 +247,7 @@ class LayerList {
 
   Result<void> join(const proto::SkipSpec& spec) {
     const ActivationKind activation = kind_of(spec.activation());
-    if (auto open = check_open(spec); !open) {
-      return open;
-    }
+    TROUPE_TRY(check_open(spec));
     if (!(network_.entry(spec.name()) == shape())) {
       return wrong(concat("x is ", shape(), ", the skip ", network_.entry(spec.name())));
     }
@@ -277,9 +270,7 @@ class LayerList {
   }
 
   Result<void> concatenate(const proto::SkipSpec& spec) {
-    if (auto open = check_open(spec); !open) {
-      return open;
-    }
+    TROUPE_TRY(check_open(spec));
     const Shape& skip = network_.entry(spec.name());
     bool fits = skip.dimensions() == shape().dimensions();
     for (int i = 0; fits && i + 1 < skip.dimensions(); ++i) {
@@ -294,9 +285,7 @@ class LayerList {
 
   Result<void> custom(const proto::CustomScheme& spec) {
     auto layer = make_layer(spec, "model.layers.layer[" + name_ + "]", name_, network_);
-    if (!layer) {
-      return layer.error();
-    }
+    TROUPE_TRY(layer);
     network_.add(*std::move(layer));
     return {};
   }
@@ -311,9 +300,7 @@ class LayerList {
 Result<void> add_list(Network& network, const proto::Custom& options, std::int64_t outputs) {
   LayerList layers(network, outputs);
   for (int i = 0; i < options.layer_size(); ++i) {
-    if (auto done = layers.add(options.layer(i), std::to_string(i)); !done) {
-      return done;
-    }
+    TROUPE_TRY(layers.add(options.layer(i), std::to_string(i)));
   }
   return layers.close();
 }

@@ -3,7 +3,6 @@
 #include "runtime/schemes/codecs/parts.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 namespace troupe {
@@ -179,9 +178,8 @@ CodecScheme e3m0() {
        .equations = "s = max |x| / 16 in a block; c = s q, q the nearest to x / s of 0, 1/4, 1/2, "
                     "1, 2, 4, 8, 16 and their negatives",
        .bytes = "n / 2 + 4 n / block",
-       .forgets =
-           "up to a third of a number, and up to s / 8 of one below s / 4; stochastic: up to "
-           "as much as the number, and up to s / 4"});
+       .forgets = "up to a third of a number, and up to s / 8 of one below s / 4; stochastic: up "
+                  "to as much as the number, and up to s / 4"});
 }
 
 }  // namespace codec_schemes

@@ -2,6 +2,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/codes.hpp"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/codecs/built_in.hpp"
 #include "runtime/schemes/codecs/device_link.hpp"
@@ -59,8 +60,7 @@ bool says_not_finite(Words words) {
 
 Result<void> register_codec(CodecScheme codec) {
   if (!codec.codec) {
-    return Error{ErrorKind::usage,
-                 concat("register_codec: ", codec.info.name, " needs a factory `codec`")};
+    return usage_error("register_codec: {} needs a factory `codec`", codec.info.name);
   }
   return table().add(std::move(codec), "register_codec");
 }
@@ -173,14 +173,11 @@ std::uint64_t link_name(std::int32_t replica, std::int32_t chunk, std::size_t sl
 Result<void> check_message(const Codec* codec, const Tensor& values, std::int64_t n) {
   const DType right = codec ? DType::int32 : DType::float32;
   if (values.type() != right) {
-    return Error{
-        ErrorKind::lost,
-        concat("it is of ", to_string(values.type()), " where ", to_string(right), " is right")};
+    return lost_error("it is of {} where {} is right", to_string(values.type()), to_string(right));
   }
   if (!codec) {
     if (values.elements() != n) {
-      return Error{ErrorKind::lost,
-                   concat("it has ", values.elements(), " numbers where ", n, " are right")};
+      return lost_error("it has {} numbers where {} are right", values.elements(), n);
     }
     return {};
   }
@@ -209,12 +206,10 @@ Tensor caught_up(const Codec& codec, const Tensor& base, const std::vector<Tenso
 }
 
 void DownLink::encode(Stream& stream, const Tensor& base, Updated& made, LinkState& state) const {
-  TROUPE_CHECK(
-      made.answers.empty(),
-      "[Step] answers each replica with weights of its own, and replicas.codec.down is for "
-      "weights that all of them have. A rule whose step does says so by RuleScheme::answers_each, "
-      "and is "
-      "refused with such a codec before the run");
+  TROUPE_CHECK(made.answers.empty(),
+               "[Step] answers each replica with weights of its own, and replicas.codec.down is "
+               "for weights that all of them have. A rule whose step does says so by "
+               "RuleScheme::answers_each, and is refused with such a codec before the run");
   const Tensor target = made.sent ? made.sent : made.next;
   if (whole) {
     made.difference = link.encode(stream, target, 1, state);

@@ -1,5 +1,6 @@
 // What replicas.codec goes with, and what it does not.
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/all_reduce.hpp"
@@ -33,14 +34,10 @@ Result<void> check_known(const proto::Experiment& e) {
   for (const auto& [key, chosen] : {std::pair{"replicas.codec.up", &codecs.up()},
                                     std::pair{"replicas.codec.down", &codecs.down()}}) {
     if (chosen->has_custom()) {
-      if (const auto known = troupe::codecs().chosen(chosen->custom(), key); !known) {
-        return known.error();
-      }
+      TROUPE_TRY(troupe::codecs().chosen(chosen->custom(), key));
     }
     if (const auto& check = codec_scheme(*chosen).info.check) {
-      if (auto fits = check(e); !fits) {
-        return fits;
-      }
+      TROUPE_TRY(check(e));
     }
   }
   return {};
@@ -68,8 +65,7 @@ std::string no_link(const Coded& c) {
                  "right is none"
                : "an all-reduce (synchronous.reduction ring or tree) adds up messages on the way, "
                  "and the sum of two of its messages is not a message; right are fp16, bf16, "
-                 "random_k and "
-                 "powersgd, or synchronous.reduction=server";
+                 "random_k and powersgd, or synchronous.reduction=server";
   }
   if (c.replicas.count() == 1) {
     return "one replica has no servers, and nothing travels";
@@ -334,9 +330,7 @@ Result<void> check_down(const Coded& c) {
 }  // namespace
 
 Result<void> check_codecs(const proto::Experiment& experiment) {
-  if (auto known = check_known(experiment); !known) {
-    return known;
-  }
+  TROUPE_TRY(check_known(experiment));
   const Coded c(experiment);
   if (!c.up.codec && !c.down.codec) {
     return check_feedback(c);

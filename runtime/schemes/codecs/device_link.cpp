@@ -1,5 +1,6 @@
 #include "runtime/schemes/codecs/device_link.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/schemes/codecs/host_memory.hpp"
 
 namespace troupe {
@@ -67,11 +68,9 @@ Tensor decoded_on_device(const MessageCode& code,
                          const Tensor& message,
                          std::int64_t n) {
   TROUPE_CHECK(message.elements() == code.words(n),
-               "a message was not checked: it has ",
-               message.elements(),
-               " words where ",
-               code.words(n),
-               " are right");
+               fill_in("a message was not checked: it has {} words where {} are right",
+                       message.elements(),
+                       code.words(n)));
   Tensor out = stream.allocate({n});
   decode_message(stream, code, here(stream, message), out);
   return out;

@@ -7,8 +7,6 @@
 #include "messages/update.hpp"
 
 #include <cstdint>
-#include <memory>
-#include <vector>
 
 namespace troupe {
 

@@ -79,17 +79,16 @@ class OneBitCodec final : public Codec {
 namespace codec_schemes {
 
 CodecScheme one_bit() {
-  return {
-      .info = {.name = "one_bit",
-               .summary = "one bit a number: its sign, which becomes the mean of the numbers of "
-                          "that sign in its row",
-               .paper = "Seide, Fu, Droppo, Li & Yu, Interspeech 2014"},
-      .equations = "c_j = mean of x >= 0 in the row, or of x < 0, by the sign of x_j",
-      .bytes = "n / 8 + 8 for each row (column) or tensor",
-      .forgets = "all but the sign and the two means of a row",
-      .codec = [](const CodecContext& c) {
-        return std::make_unique<OneBitCodec>(c);
-      }};
+  return {.info = {.name = "one_bit",
+                   .summary = "one bit a number: its sign, which becomes the mean of the numbers "
+                              "of that sign in its row",
+                   .paper = "Seide, Fu, Droppo, Li & Yu, Interspeech 2014"},
+          .equations = "c_j = mean of x >= 0 in the row, or of x < 0, by the sign of x_j",
+          .bytes = "n / 8 + 8 for each row (column) or tensor",
+          .forgets = "all but the sign and the two means of a row",
+          .codec = [](const CodecContext& c) {
+            return std::make_unique<OneBitCodec>(c);
+          }};
 }
 
 }  // namespace codec_schemes

@@ -1,7 +1,6 @@
 #include "runtime/schemes/codecs/parts.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 namespace troupe::codec_parts {
@@ -238,9 +237,7 @@ Result<Places> read_places(
   if (coding == proto::golomb) {
     return read_golomb(from, count, signs, n);
   }
-  if (auto right = of_length(from, count); !right) {
-    return right.error();
-  }
+  TROUPE_TRY(of_length(from, count));
   std::int64_t last = -1;
   for (const std::uint32_t item : from) {
     const std::int64_t place = signs ? item & kPlace : item;

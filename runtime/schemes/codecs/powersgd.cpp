@@ -285,22 +285,21 @@ class PowerSgdSum final : public SumCode {
 namespace codec_schemes {
 
 CodecScheme powersgd() {
-  return {
-      .info = {.name = "powersgd",
-               .summary = "two thin factors of each matrix, by one step of a power iteration; "
-                          "what is no matrix, or a small one, goes as it is",
-               .paper = "Vogels, Karimireddy & Jaggi, NeurIPS 2019, arXiv:1905.13727"},
-      .equations =
-          "P = orthonormal(M Q); Q <- M' P; c = P Q'; in an all-reduce P is that of the mean of "
-          "all M Q, and Q the mean of all M' P",
-      .bytes = "4 r (rows + columns) for each matrix, 4 n for the rest",
-      .forgets = "of a matrix all but the r directions that the iteration has found",
-      .codec = [](const CodecContext& c) { return std::make_unique<PowerSgdCodec>(c); },
-      .remembers = [](const proto::Codec& chosen) { return chosen.powersgd().warm_start(); },
-      .linear =
-          [](const CodecContext& c) {
-            return std::make_unique<PowerSgdSum>(c);
-          }};
+  return {.info = {.name = "powersgd",
+                   .summary = "two thin factors of each matrix, by one step of a power iteration; "
+                              "what is no matrix, or a small one, goes as it is",
+                   .paper = "Vogels, Karimireddy & Jaggi, NeurIPS 2019, arXiv:1905.13727"},
+          .equations =
+              "P = orthonormal(M Q); Q <- M' P; c = P Q'; in an all-reduce P is that of the mean "
+              "of all M Q, and Q the mean of all M' P",
+          .bytes = "4 r (rows + columns) for each matrix, 4 n for the rest",
+          .forgets = "of a matrix all but the r directions that the iteration has found",
+          .codec = [](const CodecContext& c) { return std::make_unique<PowerSgdCodec>(c); },
+          .remembers = [](const proto::Codec& chosen) { return chosen.powersgd().warm_start(); },
+          .linear =
+              [](const CodecContext& c) {
+                return std::make_unique<PowerSgdSum>(c);
+              }};
 }
 
 }  // namespace codec_schemes

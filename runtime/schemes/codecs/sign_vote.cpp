@@ -23,12 +23,10 @@ class SignVoteCodec final : public Codec {
         scaled_(context.feedback),
         elements_(context.elements) {
     for (const codec_parts::Section& s : codec_parts::sections(context)) {
-      const bool tensor =
-          context.parts.empty() ||
-          std::any_of(
-              context.parts.begin(), context.parts.end(), [&](const RuleContext::Part& part) {
-                return part.offset == s.offset && part.shape.elements() > 0;
-              });
+      const bool tensor = context.parts.empty() ||
+                          std::ranges::any_of(context.parts, [&](const RuleContext::Part& part) {
+                            return part.offset == s.offset && part.shape.elements() > 0;
+                          });
       (tensor ? tensors_ : gaps_).push_back(s);
       numbers_ += tensor ? s.size : 0;
     }

@@ -54,9 +54,7 @@ class Strom final : public Codec {
     }
     const auto places =
         codec_parts::read_places(message.subspan(2), message[1], true, options_.coding(), n);
-    if (!places) {
-      return places.error();
-    }
+    TROUPE_TRY(places);
     if (out) {
       const float tau = codec_parts::float_of_word(message[0]);
       std::fill_n(out, n, 0.0f);

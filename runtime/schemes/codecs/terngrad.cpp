@@ -49,13 +49,10 @@ class TerngradCodec final : public Codec {
 
   Result<void> read(Words message, std::int64_t n, float* out) const override {
     const auto scales = static_cast<std::int64_t>(sections_.size());
-    if (auto right = codec_parts::of_length(message, scales + parts_of(n, kPerWord)); !right) {
-      return right;
-    }
+    TROUPE_TRY(codec_parts::of_length(message, scales + parts_of(n, kPerWord)));
     const Words codes_of = message.subspan(static_cast<std::size_t>(scales));
-    if (std::any_of(codes_of.begin(), codes_of.end(), [](std::uint32_t word) {
-          return (word & (word >> 1) & 0x55555555u) != 0;
-        })) {
+    if (std::ranges::any_of(
+            codes_of, [](std::uint32_t word) { return (word & (word >> 1) & 0x55555555u) != 0; })) {
       return codec_parts::malformed("a number is both positive and negative");
     }
     for (std::size_t s = 0; out && s < sections_.size(); ++s) {

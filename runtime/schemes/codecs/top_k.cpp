@@ -30,9 +30,7 @@ Result<void> read_sparse(Words message, proto::PlaceCoding coding, std::int64_t 
   }
   const std::uint32_t count = message[0];
   const auto places = codec_parts::read_places(message.subspan(1 + count), count, false, coding, n);
-  if (!places) {
-    return places.error();
-  }
+  TROUPE_TRY(places);
   if (out) {
     std::fill_n(out, n, 0.0f);
     for (std::uint32_t i = 0; i < count; ++i) {

@@ -60,8 +60,7 @@ Result<void> check_own(const E& e) {
 
 bool on_cpu(const E& e) {
   const auto& devices = e.placement().devices();
-  return std::all_of(
-      devices.begin(), devices.end(), [](const std::string& name) { return name == "cpu"; });
+  return std::ranges::all_of(devices, [](const std::string& name) { return name == "cpu"; });
 }
 
 /// (B, T, ...) -> (B T, ...).
@@ -227,9 +226,7 @@ Tensor feedback_matrix(Stream& stream,
 
 Result<void> check_decoupled(const E& experiment) {
   const auto known = chosen(experiment);
-  if (!known) {
-    return known.error();
-  }
+  TROUPE_TRY(known);
   if (!*known) {
     return {};
   }

@@ -12,7 +12,6 @@
 #include "runtime/schemes/schedules/schedule.hpp"
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>

@@ -48,19 +48,17 @@ bool rectified(const proto::Experiment& e) {
     return model.mlp().activation() == proto::relu;
   }
   const auto& layers = model.layers().layer();
-  return model.has_layers() &&
-         std::all_of(layers.begin(), layers.end(), [](const proto::LayerSpec& layer) {
+  return model.has_layers() && std::ranges::all_of(layers, [](const proto::LayerSpec& layer) {
            return rectified(layer);
          });
 }
 
 Result<void> check_kickback(const proto::Experiment& e) {
   if (!rectified(e)) {
-    return Error{
-        ErrorKind::usage,
-        "model: kickback adds up the weights to those units of the next layer that are active, "
-        "which is defined of dense layers and relu alone; right is mlp with "
-        "activation=relu, or layers of dense, activation relu and dropout"};
+    return Error{ErrorKind::usage,
+                 "model: kickback adds up the weights to those units of the next layer that are "
+                 "active, which is defined of dense layers and relu alone; right is mlp with "
+                 "activation=relu, or layers of dense, activation relu and dropout"};
   }
   return {};
 }

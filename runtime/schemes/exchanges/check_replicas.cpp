@@ -2,6 +2,7 @@
 // a rule, and of those that have none. They look at what schemes say of themselves; what one scheme alone
 // has against an experiment is in its own `check`.
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/exchange_checks.hpp"
 #include "runtime/schemes/exchanges/replica_checks.hpp"
@@ -107,24 +108,16 @@ Result<void> check_without_rule(const Chosen& c) {
 }  // namespace
 
 Result<void> check_replicas(const proto::Experiment& experiment) {
-  if (const auto policy = chosen_weights(experiment); !policy) {
-    return policy.error();
-  }
+  TROUPE_TRY(chosen_weights(experiment));
   if (const proto::Exchange& exchange = experiment.replicas().exchange(); exchange.has_custom()) {
-    if (const auto known = exchanges().chosen(exchange.custom(), "replicas.exchange"); !known) {
-      return known.error();
-    }
+    TROUPE_TRY(exchanges().chosen(exchange.custom(), "replicas.exchange"));
   }
   const Chosen c(experiment);
   if (c.exchange.info.check) {
-    if (auto fits = c.exchange.info.check(experiment); !fits) {
-      return fits;
-    }
+    TROUPE_TRY(c.exchange.info.check(experiment));
   }
   const auto of_rule = c.exchange.ruled ? replica_checks::check_rule : check_without_rule;
-  if (auto sound = check_all({check_any_exchange, check_shared_buffer, of_rule}, c); !sound) {
-    return sound;
-  }
+  TROUPE_TRY(check_all({check_any_exchange, check_shared_buffer, of_rule}, c));
   return check_codecs(experiment);
 }
 

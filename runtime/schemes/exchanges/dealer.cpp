@@ -1,6 +1,7 @@
 #include "runtime/schemes/exchanges/dealer.hpp"
 
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 
 #include <cstddef>
 
@@ -32,10 +33,7 @@ std::optional<std::int32_t> PortionDealer::deal(std::int32_t worker) {
 bool PortionDealer::finish(std::int32_t worker, std::int32_t portion) {
   Portion& finished = portions_.at(static_cast<std::size_t>(portion));
   TROUPE_CHECK(finished.workers.erase(worker) == 1,
-               "[PortionDealer] worker ",
-               worker,
-               " was not given portion ",
-               portion);
+               fill_in("[PortionDealer] worker {} was not given portion {}", worker, portion));
   if (finished.done) {
     return false;
   }

@@ -1,6 +1,7 @@
 #include "runtime/schemes/exchanges/exchange.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchanges/exchanges.hpp"
 
@@ -54,17 +55,14 @@ Result<void> settle_shared(ExchangeScheme& exchange) {
     if (exchange.link || exchange.rule || exchange.ruled || exchange.each_updates ||
         exchange.shares) {
       return Error{ErrorKind::usage,
-                   concat("register_exchange: ",
-                          exchange.info.name,
-                          " has a factory `peer`, so that it has no servers: leave `link`, `rule`, "
-                          "`ruled`, `each_updates` and `shares` alone")};
+                   fill_in("register_exchange: {} has a factory `peer`, so that it has no servers: "
+                           "leave `link`, `rule`, `ruled`, `each_updates` and `shares` alone",
+                           exchange.info.name)};
     }
     exchange.shared = Shared::nothing;
   } else if (exchange.shared != Shared::servers || exchange.shares) {
-    return Error{ErrorKind::usage,
-                 concat("register_exchange: ",
-                        exchange.info.name,
-                        " has no servers, so that it needs a factory `peer`")};
+    return usage_error("register_exchange: {} has no servers, so that it needs a factory `peer`",
+                       exchange.info.name);
   }
   return {};
 }
@@ -72,16 +70,12 @@ Result<void> settle_shared(ExchangeScheme& exchange) {
 }  // namespace
 
 Result<void> register_exchange(ExchangeScheme exchange) {
-  if (auto sound = settle_shared(exchange); !sound) {
-    return sound;
-  }
+  TROUPE_TRY(settle_shared(exchange));
   return table().add(std::move(exchange), "register_exchange");
 }
 
 Result<void> register_built_in_exchange(ExchangeScheme exchange) {
-  if (auto sound = settle_shared(exchange); !sound) {
-    return sound;
-  }
+  TROUPE_TRY(settle_shared(exchange));
   return table().add_built_in(std::move(exchange), "register_built_in_exchange");
 }
 

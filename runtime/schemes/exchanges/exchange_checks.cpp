@@ -92,9 +92,7 @@ std::string exchange_time_key(const E& e) {
 }
 
 Result<void> synchronous(const E& e) {
-  if (auto sound = check_backup(e); !sound) {
-    return sound;
-  }
+  TROUPE_TRY(check_backup(e));
   if (e.replicas().shards() > 1 && reduces(e)) {
     return usage_error(
         "replicas.shards: {} slices are for as many servers, and an all-reduce "

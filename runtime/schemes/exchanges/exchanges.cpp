@@ -197,10 +197,8 @@ ExchangeScheme bmuf() {
                    "Chen & Huo, ICASSP 2016: W and the point sent are kept apart, as in the paper",
                .check = exchange_checks::bmuf},
       .equations =
-          "G = mean w_i - sent; Delta <- mu Delta + zeta G; W <- W + Delta; sent W "
-          "(classical), W + "
-          "mu "
-          "Delta (Nesterov's)",
+          "G = mean w_i - sent; Delta <- mu Delta + zeta G; W <- W + Delta; sent W (classical), W "
+          "+ mu Delta (Nesterov's)",
       .memory = "1, and the point sent",
       .link =
           [](const LinkContext& c) {
@@ -214,27 +212,26 @@ ExchangeScheme bmuf() {
 }
 
 ExchangeScheme easgd() {
-  return {
-      .info = {.name = "easgd",
-               .summary = "a spring ties each replica to a centre: a replica and the centre "
-                          "move towards each other",
-               .paper = "Zhang, Choromanska & LeCun, NIPS 2015, arXiv:1412.6651; with momentum "
-                        "(optimizer.rule momentum, nesterov) its EAMSGD"},
-      .equations =
-          "every tau-th mini-batch: d = alpha (x - centre), alpha = beta / R, x before the "
-          "mini-batch; x <- x - eta opt(g(x)) - d; centre <- centre + d, read and moved when the "
-          "mini-batch begins (asynchronous, algorithm 1) or when its gradient is there "
-          "(synchronous, or moment after). Sequential: d from x after the step",
-      .memory = "0; simultaneous with a moment after sends x before and after the step",
-      .link = easgd_link,
-      .rule =
-          [](const RuleContext& c) {
-            return rule_of_parts(
-                exchange(c).easgd().synchronous() ? all_together(0) : as_they_come(),
-                elastic_step(c));
-          },
-      .answers_each = true,
-      .remedy = shorter_period};
+  return {.info = {.name = "easgd",
+                   .summary = "a spring ties each replica to a centre: a replica and the centre "
+                              "move towards each other",
+                   .paper = "Zhang, Choromanska & LeCun, NIPS 2015, arXiv:1412.6651; with momentum "
+                            "(optimizer.rule momentum, nesterov) its EAMSGD"},
+          .equations =
+              "every tau-th mini-batch: d = alpha (x - centre), alpha = beta / R, x before the "
+              "mini-batch; x <- x - eta opt(g(x)) - d; centre <- centre + d, read and moved when "
+              "the mini-batch begins (asynchronous, algorithm 1) or when its gradient is there "
+              "(synchronous, or moment after). Sequential: d from x after the step",
+          .memory = "0; simultaneous with a moment after sends x before and after the step",
+          .link = easgd_link,
+          .rule =
+              [](const RuleContext& c) {
+                return rule_of_parts(
+                    exchange(c).easgd().synchronous() ? all_together(0) : as_they_come(),
+                    elastic_step(c));
+              },
+          .answers_each = true,
+          .remedy = shorter_period};
 }
 
 ExchangeScheme diloco() {
@@ -312,9 +309,8 @@ ExchangeScheme sandblaster() {
            .paper = "Dean et al., NIPS 2012, section 4.2; Nocedal & Wright 2006, section 7.2",
            .check = exchange_checks::sandblaster},
       .equations =
-          "w <- w + t d, d the two-loop recursion of g over m pairs (s, y) with s.y > 0; "
-          "t shortened "
-          "until the loss falls as the slope promises",
+          "w <- w + t d, d the two-loop recursion of g over m pairs (s, y) with s.y > 0; t "
+          "shortened until the loss falls as the slope promises",
       .memory = "0",
       .shared = Shared::own,
       .each_updates = true};

@@ -44,8 +44,7 @@ HostMatrix rounded(const Exact& x) {
 std::vector<std::int64_t> falling(const Eigen::VectorXd& x) {
   std::vector<std::int64_t> order(static_cast<std::size_t>(x.size()));
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  std::stable_sort(
-      order.begin(), order.end(), [&x](std::int64_t a, std::int64_t b) { return x[a] > x[b]; });
+  std::ranges::stable_sort(order, [&x](std::int64_t a, std::int64_t b) { return x[a] > x[b]; });
   return order;
 }
 

@@ -2,7 +2,6 @@
 #include "runtime/schemes/optimizers/optimizer_step.hpp"
 
 #include <algorithm>
-#include <utility>
 
 namespace troupe {
 namespace {

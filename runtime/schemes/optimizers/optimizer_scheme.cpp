@@ -79,11 +79,10 @@ OptimizerScheme layerwise(proto::OptimizerRule::Kind rule,
 Result<void> check_soap(const proto::Experiment& experiment) {
   const auto source = experiment.optimizer().rotation().source();
   if (source != proto::Rotation::second) {
-    return Error{
-        ErrorKind::usage,
-        fill_in("optimizer.rotation.source: soap works with the mean of squares alone, and {} "
-                "looks at the mean gradient; right are second, or optimizer.rule=basis_rotation",
-                proto::Rotation::Source_Name(source))};
+    return usage_error(
+        "optimizer.rotation.source: soap works with the mean of squares alone, and {} "
+        "looks at the mean gradient; right are second, or optimizer.rule=basis_rotation",
+        proto::Rotation::Source_Name(source));
   }
   return {};
 }
@@ -196,9 +195,7 @@ const OptimizerScheme& mixed_momentum() {
 Result<void> check_optimizer(const proto::Experiment& experiment) {
   const proto::Optimizer& optimizer = experiment.optimizer();
   if (optimizer.rule() == proto::OptimizerRule::custom) {
-    if (auto chosen = table().chosen(optimizer.custom(), "optimizer", "optimizer.rule"); !chosen) {
-      return chosen.error();
-    }
+    TROUPE_TRY(table().chosen(optimizer.custom(), "optimizer", "optimizer.rule"));
   }
   const OptimizerScheme& scheme = optimizer_scheme(optimizer);
   return scheme.info.check ? scheme.info.check(experiment) : Result<void>();

@@ -1,12 +1,12 @@
 #include "runtime/schemes/optimizers/optimizer_step.hpp"
 
 #include "kernels/combine.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <numeric>
-#include <utility>
 
 namespace troupe {
 namespace {
@@ -286,9 +286,8 @@ void OptimizerStep::update_by_function(Stream& stream,
     smooth(stream, displacement, static_cast<float>(optimizer_.displacement_decay()), moved);
   }
   TROUPE_CHECK(direction && direction.shape() == tensors.w.shape(),
-               "optimizer ",
-               optimizer_.scheme().info.name,
-               ": update() has to return its direction, of the shape of w");
+               fill_in("optimizer {}: update() has to return its direction, of the shape of w",
+                       optimizer_.scheme().info.name));
   for (const Prediction& prediction : predictions) {
     const Tensor& along = prediction.displacement ? displacement : direction;
     combine(stream, {{1, tensors.w_new}, {-prediction.factor, along}}, prediction.out);
@@ -309,11 +308,7 @@ void OptimizerStep::set_moments(std::size_t slice, std::vector<Tensor> moments) 
   const OptimizerScheme& scheme = optimizer_.scheme();
   const int kept = scheme.method.kept();
   TROUPE_CHECK(static_cast<int>(moments.size()) == kept,
-               scheme.info.name,
-               " keeps ",
-               kept,
-               " moments, not ",
-               moments.size());
+               fill_in("{} keeps {} moments, not {}", scheme.info.name, kept, moments.size()));
   check_by_slice();
   state_.at(slice).moments = std::move(moments);
 }

@@ -99,9 +99,7 @@ Error too_little_memory(const PartitionProblem& p, const Costs& costs) {
 }  // namespace
 
 Result<ContiguousPlan> partition_contiguous(const PartitionProblem& problem) {
-  if (auto sensible = partition::check(problem); !sensible) {
-    return sensible.error();
-  }
+  TROUPE_TRY(partition::check(problem));
   const Costs costs(problem);
   const auto stages = static_cast<std::size_t>(problem.stages);
   const auto devices = static_cast<std::size_t>(std::max(problem.devices, problem.stages));

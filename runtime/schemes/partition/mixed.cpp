@@ -157,9 +157,7 @@ class Assignment {
 }  // namespace
 
 Result<MixedPlan> partition_mixed(const PartitionProblem& problem, std::int32_t multiplier) {
-  if (auto sensible = partition::check(problem); !sensible) {
-    return sensible.error();
-  }
+  TROUPE_TRY(partition::check(problem));
   if (multiplier < 1) {
     return usage(concat("multiplier must be 1 or more, not ", multiplier));
   }

@@ -50,19 +50,18 @@ PolicyStep step(const WeightContext& c, std::int64_t delay) {
 }  // namespace
 
 PolicyScheme pipemare() {
-  return {
-      .info = {.name = "pipemare",
-               .summary = "T1: rate / delay^p; T2: backward at old weights reconstructed as W - d "
-                          "delta; T3: synchronous epochs first",
-               .paper = "PipeMare: Yang et al., MLSys 2021, arXiv:1910.05124"},
-      .reads = "forward W[b-d], backward W[b] - d steps of the smoothed displacement",
-      .staleness = "d",
-      .memory = "2, and delta",
-      .view = view_of_pipemare,
-      .step = step,
-      .synchronous_epochs = [](const WeightContext& c) {
-        return static_cast<double>(options(c).synchronous_epochs());
-      }};
+  return {.info = {.name = "pipemare",
+                   .summary = "T1: rate / delay^p; T2: backward at old weights reconstructed as W "
+                              "- d delta; T3: synchronous epochs first",
+                   .paper = "PipeMare: Yang et al., MLSys 2021, arXiv:1910.05124"},
+          .reads = "forward W[b-d], backward W[b] - d steps of the smoothed displacement",
+          .staleness = "d",
+          .memory = "2, and delta",
+          .view = view_of_pipemare,
+          .step = step,
+          .synchronous_epochs = [](const WeightContext& c) {
+            return static_cast<double>(options(c).synchronous_epochs());
+          }};
 }
 
 }  // namespace troupe::policies

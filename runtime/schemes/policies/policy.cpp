@@ -50,13 +50,11 @@ Result<void> check_mix(const PolicyScheme& scheme,
   if (!scheme.step || optimizer.heavy_ball || !scheme.step(weight_context(experiment), delay).mix) {
     return {};
   }
-  return Error{
-      ErrorKind::usage,
-      fill_in(
-          "{}: {} mixes velocity and gradient as only optimizer.rule momentum has them; it is {}",
-          kKey,
-          scheme.info.name,
-          optimizer.info.name)};
+  return usage_error(
+      "{}: {} mixes velocity and gradient as only optimizer.rule momentum has them; it is {}",
+      kKey,
+      scheme.info.name,
+      optimizer.info.name);
 }
 
 /// It changes the step, so that who predicts steps, or changes them itself, would be wrong.
@@ -105,10 +103,8 @@ const PolicyScheme& chosen(const proto::Experiment& experiment) {
 
 Result<void> register_policy(PolicyScheme scheme) {
   if (!scheme.view) {
-    return Error{ErrorKind::usage,
-                 concat("register_policy: ",
-                        scheme.info.name,
-                        " has no view, which says what weights it reads")};
+    return usage_error("register_policy: {} has no view, which says what weights it reads",
+                       scheme.info.name);
   }
   return registry().add(std::move(scheme), "register_policy");
 }
@@ -149,33 +145,21 @@ double synchronous_epochs(const proto::Experiment& experiment) {
 
 Result<void> check_weights(const proto::Experiment& experiment) {
   const auto known = chosen_weights(experiment);
-  if (!known) {
-    return known.error();
-  }
+  TROUPE_TRY(known);
   const PolicyScheme& scheme = **known;
   if (scheme.info.check) {
-    if (auto sound = scheme.info.check(experiment); !sound) {
-      return sound;
-    }
+    TROUPE_TRY(scheme.info.check(experiment));
   }
-  if (auto sound = check_optimizer(scheme, optimizer_scheme(experiment.optimizer())); !sound) {
-    return sound;
-  }
+  TROUPE_TRY(check_optimizer(scheme, optimizer_scheme(experiment.optimizer())));
   return {};
 }
 
 Result<void> check_policy(const proto::Experiment& experiment, const Schedule& schedule) {
-  if (auto sound = check_weights(experiment); !sound) {
-    return sound;
-  }
+  TROUPE_TRY(check_weights(experiment));
   const PolicyScheme& scheme = chosen(experiment);
-  if (auto sound = check_error_feedback(scheme, experiment, schedule.delay_max); !sound) {
-    return sound;
-  }
+  TROUPE_TRY(check_error_feedback(scheme, experiment, schedule.delay_max));
   if (scheme.fits) {
-    if (auto sound = scheme.fits(weight_context(experiment), schedule); !sound) {
-      return sound;
-    }
+    TROUPE_TRY(scheme.fits(weight_context(experiment), schedule));
   }
   return check_mix(scheme, experiment, schedule.delay_max);
 }

@@ -7,7 +7,6 @@
 #include "messages/stamp.hpp"
 #include "runtime/schemes/schedules/schedule.hpp"
 
-#include <algorithm>
 #include <optional>
 #include <vector>
 

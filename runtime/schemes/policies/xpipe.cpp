@@ -85,9 +85,8 @@ PolicyScheme xpipe() {
                           "others read the same ones, forward and backward",
                .paper = "XPipe: Guan et al. 2019, arXiv:1911.04610"},
       .reads =
-          "forward W[s] + round((M+K-k/2-2)/M) steps, s the first micro-batch's step; "
-          "backward W[b] + floor((M+floor(k/2)-1)/M) steps; with horizon=updates W[s] + (b-s) "
-          "and W[b]",
+          "forward W[s] + round((M+K-k/2-2)/M) steps, s the first micro-batch's step; backward "
+          "W[b] + floor((M+floor(k/2)-1)/M) steps; with horizon=updates W[s] + (b-s) and W[b]",
       .staleness =
           "by position as much as floor(k/2) updates beyond the mini-batch's own; by "
           "updates 0 where the prediction holds",

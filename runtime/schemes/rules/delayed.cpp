@@ -18,8 +18,7 @@ class Cyclic final : public Admission {
     if (next < 0 || ledger.replicas[static_cast<std::size_t>(next)].waiting == 0) {
       return {};
     }
-    const auto found = std::find_if(
-        waiting.begin(), waiting.end(), [next](const Arrival& a) { return a.replica == next; });
+    const auto found = std::ranges::find(waiting, next, &Arrival::replica);
     Choice choice;
     if (found != waiting.end()) {
       choice.take = {static_cast<std::size_t>(found - waiting.begin())};
@@ -39,18 +38,15 @@ std::unique_ptr<Admission> cyclic() {
 namespace rule_schemes {
 
 RuleScheme delayed() {
-  return {
-      .info =
-          {.name = "delayed",
-           .summary =
-               "the replicas push in cyclic order, so that the staleness is R - 1 after the first "
-               "R - 1 pushes",
-           .paper = "Agarwal & Duchi, NIPS 2011, arXiv:1104.5525"},
-      .equations = "w <- w - eta opt(g(w of R - 1 updates ago))",
-      .memory = "the optimizer's moments",
-      .admission = [](const RuleContext&) { return cyclic(); },
-      .applies_each = true,
-      .counts_each = true};
+  return {.info = {.name = "delayed",
+                   .summary = "the replicas push in cyclic order, so that the staleness is R - 1 "
+                              "after the first R - 1 pushes",
+                   .paper = "Agarwal & Duchi, NIPS 2011, arXiv:1104.5525"},
+          .equations = "w <- w - eta opt(g(w of R - 1 updates ago))",
+          .memory = "the optimizer's moments",
+          .admission = [](const RuleContext&) { return cyclic(); },
+          .applies_each = true,
+          .counts_each = true};
 }
 
 }  // namespace rule_schemes

@@ -133,19 +133,18 @@ Result<void> check_fasgd(const proto::Experiment& e) {
 namespace rule_schemes {
 
 RuleScheme fasgd() {
-  return {
-      .info = {.name = "fasgd",
-               .summary = "like asgd, but a gradient is divided by the deviation of the "
-                          "parameter's gradients and by its staleness",
-               .paper = "Odena 2016, arXiv:1601.04033",
-               .check = check_fasgd},
-      .equations =
-          "n <- gamma n + (1-gamma) g^2; b <- gamma b + (1-gamma) g; v <- beta v + "
-          "(1-beta) sqrt(n - b^2 + epsilon); w <- w - eta opt(g / (v max(1, tau))), relative: v "
-          "over its root mean square",
-      .memory = "3, and the optimizer's moments",
-      .scale = [](const RuleContext& c) { return deviation_division(c, fasgd_options(c)); },
-      .bears_delay = true};
+  return {.info = {.name = "fasgd",
+                   .summary = "like asgd, but a gradient is divided by the deviation of the "
+                              "parameter's gradients and by its staleness",
+                   .paper = "Odena 2016, arXiv:1601.04033",
+                   .check = check_fasgd},
+          .equations =
+              "n <- gamma n + (1-gamma) g^2; b <- gamma b + (1-gamma) g; v <- beta v + (1-beta) "
+              "sqrt(n - b^2 + epsilon); w <- w - eta opt(g / (v max(1, tau))), relative: v over "
+              "its root mean square",
+          .memory = "3, and the optimizer's moments",
+          .scale = [](const RuleContext& c) { return deviation_division(c, fasgd_options(c)); },
+          .bears_delay = true};
 }
 
 }  // namespace rule_schemes

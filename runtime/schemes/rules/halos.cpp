@@ -107,17 +107,15 @@ namespace exchange_schemes {
 ExchangeScheme halos() {
   return {
       .info = {.name = "halos",
-               .summary =
-                   "two levels of servers: a group's server applies its replicas' movements and "
-                   "answers at once; after K of them it exchanges with the global one, and nobody "
-                   "waits for that",
+               .summary = "two levels of servers: a group's server applies its replicas' movements "
+                          "and answers at once; after K of them it exchanges with the global one, "
+                          "and nobody waits for that",
                .paper = "Kim et al., ICML 2025, arXiv:2506.04531",
                .check = exchange_checks::halos},
       .equations =
           "group: w <- w - eps D at each push, m <- mu m + sum D and w <- w - eps mu m with every "
-          "d-th; after K "
-          "U = w(last merge) - w goes up. Global: the same with U. When W comes back: w <- (1 - "
-          "alpha) w + alpha W",
+          "d-th; after K U = w(last merge) - w goes up. Global: the same with U. When W comes "
+          "back: w <- (1 - alpha) w + alpha W",
       .memory = "2 at each server",
       .link = halos_link,
       .rule =

@@ -1,5 +1,6 @@
 // Checks of exchanges whose server asks a rule: what goes together of rule, parts, optimizer, pipeline and
 // traffic. They look at the facts that schemes tell of themselves.
+#include "kernels/wording.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/exchange_checks.hpp"
 #include "runtime/schemes/exchanges/replica_checks.hpp"
@@ -12,9 +13,7 @@ namespace {
 
 Result<void> check_known(const Chosen& c) {
   if (c.replicas.rule().has_custom()) {
-    if (const auto chosen = rules().chosen(c.replicas.rule().custom(), "replicas.rule"); !chosen) {
-      return chosen.error();
-    }
+    TROUPE_TRY(rules().chosen(c.replicas.rule().custom(), "replicas.rule"));
   }
   return {};
 }
@@ -23,9 +22,7 @@ Result<void> check_known(const Chosen& c) {
 Result<void> check_parts(const Chosen& c) {
   for (const RuleScheme* part : {&c.rule_scheme(), &c.admission(), &c.scaling(), &c.stepping()}) {
     if (part->info.check) {
-      if (auto fits = part->info.check(c.experiment); !fits) {
-        return fits;
-      }
+      TROUPE_TRY(part->info.check(c.experiment));
     }
   }
   return {};
@@ -56,10 +53,9 @@ Result<void> check_parts_of_changes(const Chosen& c) {
     return usage_error("replicas.admit: {} does not go with replicas.rule {}{}",
                        c.admit,
                        c.rule,
-                       rule.any_admission
-                           ? ", whose replicas count on each of their changes being added: right "
-                             "are by_rule, asgd and delayed"
-                           : ", which is defined by who waits: leave it by_rule");
+                       rule.any_admission ? ", whose replicas count on each of their changes being "
+                                            "added: right are by_rule, asgd and delayed"
+                                          : ", which is defined by who waits: leave it by_rule");
   }
   return {};
 }
@@ -122,8 +118,7 @@ Result<void> check_policy_of_server(const Chosen& c) {
   if (c.policy.predicts && c.scaling().corrects) {
     return usage_error(
         "pipeline.weights: {} looks ahead over the distance that {} corrects for afterwards; {}; "
-        "or "
-        "replicas.scale none",
+        "or replicas.scale none",
         c.policy.info.name,
         c.scale,
         others);

@@ -235,9 +235,7 @@ Result<void> sound_rows(const ScheduleOptions& options) {
     return usage_error("{}.path: name the CSV file", kFile);
   }
   Reader reader;
-  if (auto read = reader.read(options.rows); !read) {
-    return read;
-  }
+  TROUPE_TRY(reader.read(options.rows));
   if (static_cast<std::int32_t>(options.rows.size()) != options.stages) {
     return usage_error("{}: it has {} rows, one a stage, and pipeline.stages is {}",
                        kFile,
@@ -270,17 +268,16 @@ void write_rows(SequenceBuilder& s) {
 }  // namespace
 
 ScheduleScheme file() {
-  return {
-      .info = {.name = "file",
-               .summary = "as a CSV file of PyTorch's pipelining says; each stage updates when its "
-                          "row is done",
-               .paper = "torch.distributed.pipelining, schedules of the form compute_only"},
-      .flushed = true,
-      .staleness = "0",
-      .bubble = "",
-      .write = write_rows,
-      .fits = sound_rows,
-      .place = place_as_rows};
+  return {.info = {.name = "file",
+                   .summary = "as a CSV file of PyTorch's pipelining says; each stage updates when "
+                              "its row is done",
+                   .paper = "torch.distributed.pipelining, schedules of the form compute_only"},
+          .flushed = true,
+          .staleness = "0",
+          .bubble = "",
+          .write = write_rows,
+          .fits = sound_rows,
+          .place = place_as_rows};
 }
 
 }  // namespace troupe::schedules
@@ -323,9 +320,7 @@ Result<std::vector<std::string>> schedule_rows(const proto::Experiment& experime
 Result<void> keep_schedule_rows(proto::Experiment& experiment) {
   if (experiment.pipeline().schedule().has_file()) {
     const auto rows = schedule_rows(experiment);
-    if (!rows) {
-      return rows.error();
-    }
+    TROUPE_TRY(rows);
     proto::ScheduleFile& file = *experiment.mutable_pipeline()->mutable_schedule()->mutable_file();
     file.clear_path();
     file.mutable_rows()->Assign(rows->begin(), rows->end());

@@ -66,9 +66,8 @@ std::vector<Sequence> merge(const Schedule& deep,
   }
   std::vector<Sequence> sequences;
   for (std::vector<Started>& all : by_stage) {
-    std::stable_sort(all.begin(), all.end(), [](const Started& a, const Started& b) {
-      return a.start < b.start;
-    });
+    std::ranges::stable_sort(all,
+                             [](const Started& a, const Started& b) { return a.start < b.start; });
     Sequence& sequence = sequences.emplace_back();
     for (const Started& s : all) {
       if (s.start < end) {

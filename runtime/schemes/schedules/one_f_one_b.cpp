@@ -21,18 +21,17 @@ void flushed_batch(SequenceBuilder& s, std::int64_t batch) {
 }
 
 ScheduleScheme one_f_one_b() {
-  return {
-      .info = {.name = "one_f_one_b",
-               .summary = "min(d,M) forwards, then one forward and one backward in turn, then the "
-                          "rest; one update",
-               .paper = "PipeDream-Flush (Narayanan et al. 2021, arXiv:2006.09503), DAPPLE"},
-      .flushed = true,
-      .staleness = "0",
-      .bubble = "(K-1)(T_F+T_B)",
-      .write = [](SequenceBuilder& s) {
-        s.begin_period();
-        flushed_batch(s, 0);
-      }};
+  return {.info = {.name = "one_f_one_b",
+                   .summary = "min(d,M) forwards, then one forward and one backward in turn, then "
+                              "the rest; one update",
+                   .paper = "PipeDream-Flush (Narayanan et al. 2021, arXiv:2006.09503), DAPPLE"},
+          .flushed = true,
+          .staleness = "0",
+          .bubble = "(K-1)(T_F+T_B)",
+          .write = [](SequenceBuilder& s) {
+            s.begin_period();
+            flushed_batch(s, 0);
+          }};
 }
 
 }  // namespace troupe::schedules

@@ -1,5 +1,6 @@
 // Whether a schedule's actions are in order.
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/schedules/compose.hpp"
 
 #include <map>
@@ -30,15 +31,11 @@ class Order {
 
   Result<void> check(const Sequence& sequence) {
     for (const Action& a : sequence.prologue) {
-      if (auto sound = see(a); !sound) {
-        return sound;
-      }
+      TROUPE_TRY(see(a));
     }
     const auto before = behind_;
     for (const Action& a : sequence.period) {
-      if (auto sound = see(a); !sound) {
-        return sound;
-      }
+      TROUPE_TRY(see(a));
     }
     for (const auto& [chunk, now] : behind_) {
       const Behind& then = before.at(chunk);
@@ -59,8 +56,7 @@ class Order {
  private:
   template <class... Parts>
   Result<void> refuse(const Parts&... parts) const {
-    return Error{ErrorKind::usage,
-                 concat("pipeline.schedule: ", scheme_.info.name, ": ", parts...)};
+    return usage_error("pipeline.schedule: {}: {}", scheme_.info.name, concat(parts...));
   }
 
   Result<void> see(const Action& a) {
@@ -87,14 +83,13 @@ class Order {
   }
 
   Result<void> out_of_place(const Action& a) const {
-    return refuse(
-        "stage ",
-        stage_,
-        " does ",
-        to_string(a),
-        " where it is not due: each chunk has its forwards, its backwards and its updates "
-        "in order, each once, a backward after its forward and an update after all "
-        "backwards of its mini-batch");
+    return refuse("stage ",
+                  stage_,
+                  " does ",
+                  to_string(a),
+                  " where it is not due: each chunk has its forwards, its backwards and its "
+                  "updates in order, each once, a backward after its forward and an update after "
+                  "all backwards of its mini-batch");
   }
 
   const ScheduleScheme& scheme_;
@@ -119,17 +114,14 @@ Result<void> check_order(const ScheduleScheme& scheme,
                          const Schedule& schedule,
                          std::int32_t stage,
                          const Sequence& sequence) {
-  if (auto sound = Order(scheme, schedule, stage).check(sequence); !sound) {
-    return sound;
-  }
+  TROUPE_TRY(Order(scheme, schedule, stage).check(sequence));
   if (scheme.flushed && !is_flushed(sequence)) {
-    return Error{ErrorKind::usage,
-                 concat("pipeline.schedule: ",
-                        scheme.info.name,
-                        ": it is flushed, and stage ",
-                        stage,
-                        " begins with a mini-batch before the update of the one before; a flushed "
-                        "schedule has no prologue, and mini-batch 0 as its period")};
+    return usage_error(
+        "pipeline.schedule: {}: it is flushed, and stage {} begins with a mini-batch before the "
+        "update of the one before; a flushed schedule has no prologue, and mini-batch 0 as its "
+        "period",
+        scheme.info.name,
+        stage);
   }
   return {};
 }

@@ -74,9 +74,7 @@ Result<Schedule> in_turn(const ScheduleScheme& scheme, const ScheduleOptions& op
   schedule.chunks = static_cast<std::int32_t>(schedule.placement.size());
   for (std::int32_t k = 0; k < options.stages; ++k) {
     Sequence sequence = written(scheme, options, k);
-    if (auto sound = schedules::check_order(scheme, schedule, k, sequence); !sound) {
-      return sound.error();
-    }
+    TROUPE_TRY(schedules::check_order(scheme, schedule, k, sequence));
     schedule.stages.push_back(schedules::annotate(std::move(sequence)));
   }
   schedule.delay = delays(schedule);
@@ -120,10 +118,9 @@ Result<void> check_placement(const ScheduleScheme& scheme, const ScheduleOptions
     return Error{ErrorKind::usage, "pipeline.stage_of: " + why};
   };
   if (scheme.places_chunks()) {
-    return refuse(
-        concat(scheme.info.name,
-               " says itself which stage has which chunk; leave it empty, or choose another "
-               "pipeline.schedule"));
+    return refuse(concat(scheme.info.name,
+                         " says itself which stage has which chunk; leave it empty, or choose "
+                         "another pipeline.schedule"));
   }
   std::vector<bool> busy(static_cast<std::size_t>(options.stages));
   for (const std::int32_t stage : options.stage_of) {
@@ -195,13 +192,10 @@ Result<Schedule> placed(const ScheduleScheme& scheme,
   for (std::int32_t k = 0; k < options.stages; ++k) {
     const Sequence& sequence = deep.stages[static_cast<std::size_t>(k)];
     if (auto sound = schedules::check_order(scheme, deep, k, sequence); !sound) {
-      return Error{ErrorKind::usage,
-                   concat("pipeline.stage_of does not go with it. ", sound.error().message)};
+      return usage_error("pipeline.stage_of does not go with it. {}", sound.error().message);
     }
   }
-  if (auto checked = check_schedule(deep, batches_to_check(deep)); !checked) {
-    return checked.error();
-  }
+  TROUPE_TRY(check_schedule(deep, batches_to_check(deep)));
   return deep;
 }
 
@@ -271,19 +265,13 @@ std::int64_t Schedule::share_of(std::int32_t stage, std::int64_t batches) const 
 Result<void> check_schedule_options(const ScheduleOptions& options) {
   const ScheduleScheme& scheme = scheme_of(options);
   if (!options.copies.empty()) {
-    if (auto sensible = check_copies(options); !sensible) {
-      return sensible;
-    }
+    TROUPE_TRY(check_copies(options));
   }
   if (scheme.fits) {
-    if (auto sensible = scheme.fits(in_turn_options(scheme, options)); !sensible) {
-      return sensible;
-    }
+    TROUPE_TRY(scheme.fits(in_turn_options(scheme, options)));
   }
   if (!options.stage_of.empty()) {
-    if (auto sensible = check_placement(scheme, options); !sensible) {
-      return sensible;
-    }
+    TROUPE_TRY(check_placement(scheme, options));
   }
   if (scheme.places_chunks() && !scheme.flushed && options.synchronous_batches > 0) {
     return Error{ErrorKind::usage,
@@ -295,9 +283,7 @@ Result<void> check_schedule_options(const ScheduleOptions& options) {
 }
 
 Result<Schedule> make_schedule(const ScheduleOptions& options) {
-  if (auto sensible = check_schedule_options(options); !sensible) {
-    return sensible.error();
-  }
+  TROUPE_TRY(check_schedule_options(options));
   const ScheduleScheme& scheme = scheme_of(options);
   ScheduleOptions resolved = in_turn_options(scheme, options);
   if (!options.stage_of.empty()) {
@@ -307,9 +293,7 @@ Result<Schedule> make_schedule(const ScheduleOptions& options) {
   if (!schedule) {
     return schedule;
   }
-  if (auto checked = check_schedule(*schedule, batches_to_check(*schedule)); !checked) {
-    return checked.error();
-  }
+  TROUPE_TRY(check_schedule(*schedule, batches_to_check(*schedule)));
   return options.stage_of.empty() ? schedule : placed(scheme, *std::move(schedule), options);
 }
 

@@ -30,10 +30,8 @@ Result<const ScheduleScheme*> find_chosen(const proto::Schedule& schedule) {
 
 Result<void> register_schedule(ScheduleScheme scheme) {
   if (!scheme.write) {
-    return Error{ErrorKind::usage,
-                 concat("register_schedule: ",
-                        scheme.info.name,
-                        " has no write, which says what a stage does")};
+    return usage_error("register_schedule: {} has no write, which says what a stage does",
+                       scheme.info.name);
   }
   return registry().add(std::move(scheme), "register_schedule");
 }
@@ -49,18 +47,14 @@ std::string schedule_assignment(const ScheduleScheme& scheme) {
 Result<const ScheduleScheme*> chosen_schedule(const proto::Experiment& experiment) {
   auto scheme = find_chosen(experiment.pipeline().schedule());
   if (scheme && (*scheme)->info.check) {
-    if (auto sound = (*scheme)->info.check(experiment); !sound) {
-      return sound.error();
-    }
+    TROUPE_TRY((*scheme)->info.check(experiment));
   }
   return scheme;
 }
 
 Result<ScheduleOptions> schedule_options(const proto::Experiment& experiment) {
   const auto scheme = chosen_schedule(experiment);
-  if (!scheme) {
-    return scheme.error();
-  }
+  TROUPE_TRY(scheme);
   const proto::Pipeline& pipeline = experiment.pipeline();
   const OptionValues values((*scheme)->info.options, pipeline.schedule().custom());
   const std::int32_t chunks = (*scheme)->chunks ? (*scheme)->chunks(experiment, values) : 1;
@@ -70,9 +64,7 @@ Result<ScheduleOptions> schedule_options(const proto::Experiment& experiment) {
   }
   auto rows =
       pipeline.schedule().has_file() ? schedule_rows(experiment) : std::vector<std::string>();
-  if (!rows) {
-    return rows.error();
-  }
+  TROUPE_TRY(rows);
   return ScheduleOptions{.name = (*scheme)->info.name,
                          .stages = static_cast<std::int32_t>(pipeline.stages()),
                          .micro_batches = static_cast<std::int32_t>(pipeline.micro_batches()),

@@ -7,7 +7,7 @@
 namespace troupe {
 namespace {
 
-/// How many of each a chunk, or one of its copies, has behind it. They come in order, so that a number says
+/// How many of each a chunk, or one of its alternates, has behind it. They come in order, so that a number says
 /// which.
 struct Done {
   std::int64_t forwards = 0;
@@ -79,7 +79,7 @@ class Walker {
     }
   }
 
-  /// Of the copy of `chunk` that has the action's mini-batch.
+  /// Of the alternate of `chunk` that has the action's mini-batch.
   std::size_t at(std::int32_t chunk, const Action& a) const {
     return static_cast<std::size_t>(s_.copies.empty() ? chunk : s_.stage_of(chunk, a.batch));
   }
@@ -88,14 +88,14 @@ class Walker {
 
   const Done& of(std::int32_t chunk, const Action& a) const { return done_[at(chunk, a)]; }
 
-  /// Of the action's micro-batch among those that the same copy of `chunk` has.
+  /// Of the action's micro-batch among those that the same alternate of `chunk` has.
   std::int64_t number(std::int32_t chunk, const Action& a) const {
     return a.batch / s_.copies_of(chunk) * micro_batches_ + a.micro_batch;
   }
 
   std::int64_t number(const Action& a) const { return number(a.chunk, a); }
 
-  /// All copies have handed in what makes the step that the forward `a` reads.
+  /// All alternates have handed in what makes the step that the forward `a` reads.
   bool stepped(const Action& a) const {
     const std::int32_t copies = s_.copies_of(a.chunk);
     for (std::int32_t copy = 0; copies > 1 && copy < copies; ++copy) {
@@ -228,7 +228,7 @@ class Walker {
   const Schedule& s_;
   const std::int64_t batches_;
   const std::int64_t micro_batches_;
-  std::vector<Done> done_;           // by chunk; where chunks have copies, by stage
+  std::vector<Done> done_;           // by chunk; where chunks have alternates, by stage
   std::vector<std::uint64_t> next_;  // by stage: index of its next action
   std::vector<std::uint64_t> ends_;
   std::vector<bool> waits_;  // its next action could not start

@@ -63,9 +63,8 @@ void write_zb_2p(SequenceBuilder& s) {
 ScheduleScheme zb_2p() {
   return {
       .info = {.name = "zb_2p",
-               .summary =
-                   "zb_h1 with as many forwards more at the start as keep every stage busy to "
-                   "its update; twice the activations",
+               .summary = "zb_h1 with as many forwards more at the start as keep every stage busy "
+                          "to its update; twice the activations",
                .paper =
                    "Qi et al. 2024, arXiv:2401.10241 (ZB-H2, the order of ZB-2p for equal times)"},
       .flushed = true,
