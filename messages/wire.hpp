@@ -47,8 +47,9 @@ enum class ParcelKind : std::uint8_t {
   rested,     // from and to all: nothing of mine is on its way to you, for the time `recipient`
   state,      // a piece of what machines keep: a node's to the lead, or its own from the lead
   go_on,      // from the lead: the halt `recipient` is over
+  trace,      // to the lead: a piece of what was traced, before the bye
 };
-constexpr std::uint32_t kParcelKinds = 14;
+constexpr std::uint32_t kParcelKinds = 15;
 
 struct Parcel {
   ParcelKind kind = ParcelKind::message;
@@ -57,7 +58,7 @@ struct Parcel {
   Archived content{};
 };
 
-constexpr std::uint32_t kWireProtocol = 10;                    // both ends must have the same
+constexpr std::uint32_t kWireProtocol = 11;                    // both ends must have the same
 constexpr std::size_t kFrameBytesMax = std::size_t{16} << 20;  // of a header
 constexpr std::size_t kFrameBytes = std::size_t{1} << 20;      // of tensors: what stays in a cache
 constexpr std::size_t kTensorsMax = 1 << 16;                   // of a parcel

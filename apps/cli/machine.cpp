@@ -13,11 +13,6 @@
 namespace troupe {
 namespace {
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
 /// `word` for a shell.
 std::string quoted_word(const std::string& word) {
   constexpr const char* kPlain =
@@ -43,6 +38,11 @@ std::string command_line() {
 }
 
 }  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
 
 std::string value_of(const char* path, const std::string& key) {
   std::ifstream file(path);

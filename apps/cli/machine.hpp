@@ -16,6 +16,9 @@ std::string cpu_model();
 /// "cuda:0 NVIDIA H200, 140 GiB; ...", "" where there is none.
 std::string gpu_models();
 
+/// This host's, "" where it has none.
+std::string host_name();
+
 /// Of a run of this process.
 Summary::Origin origin_of_run();
 

@@ -5,6 +5,7 @@
 #include "apps/cli/version.hpp"
 #include "apps/topologies/roster.hpp"
 #include "experiment.pb.h"
+#include "runtime/system/trace.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -34,7 +35,8 @@ Specs specs_of(const Blueprint& b, std::int32_t c, std::optional<std::size_t> sl
 
 template <class Played>
 Played* played(const Cast& cast, ActorId id) {
-  return id < cast.members.size() ? dynamic_cast<Played*>(cast.members[id].machine.get()) : nullptr;
+  return id < cast.members.size() ? dynamic_cast<Played*>(untraced(cast.members[id].machine.get()))
+                                  : nullptr;
 }
 
 /// The optimizers of a server and its copies.

@@ -3,6 +3,7 @@
 #include "apps/cli/status_line.hpp"
 #include "apps/cli/version.hpp"
 #include "apps/run/real_clock.hpp"
+#include "apps/run/tracing.hpp"
 #include "apps/topologies/placement.hpp"
 #include "apps/topologies/run_bounds.hpp"
 #include "apps/topologies/topology.hpp"
@@ -68,6 +69,7 @@ void play(const Blueprint& blueprint, Cast cast, Node& node) {
   options.others = &node;
   options.tells_order = blueprint.experiment.record().order();
   options.stall_seconds = std::numeric_limits<double>::infinity();  // the lead's to find
+  const auto tracing = Tracing::begin(blueprint, cast, false, &node);
   NoRecords records;
   run_on_threads(cast, records, options);
 }

@@ -6,6 +6,7 @@
 #include "apps/run/recorder_config.hpp"
 #include "apps/run/run_files.hpp"
 #include "apps/run/tee.hpp"
+#include "apps/run/tracing.hpp"
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/run_bounds.hpp"
@@ -258,14 +259,21 @@ RunResult result_of(Ending ending,
 }
 
 /// Takes the digests of the order and closes all files. Where one of them could not be written whole,
-/// the result says so.
-void finish_files(RunFiles& files, RunResult& result, const Blueprint& blueprint) {
+/// the result says so. `tracing`: null where nothing was traced.
+void finish_files(RunFiles& files,
+                  RunResult& result,
+                  const Blueprint& blueprint,
+                  const Tracing* tracing) {
   std::vector<std::string> digests;
   for (const auto& order : files.orders) {
     digests.push_back(order->finish());
   }
   result.summary.order_sha256 = digests.empty() ? "" : combined_sha256(digests);
-  if (auto closed = close_files(files, result, blueprint); !closed) {
+  auto closed = close_files(files, result, blueprint);
+  if (closed && tracing && files.directory) {
+    closed = tracing->write(*files.directory);
+  }
+  if (!closed) {
     const bool more = result.exit_code == static_cast<int>(ErrorKind::diverged) ||
                       result.exit_code == static_cast<int>(ErrorKind::lost);
     result.cause = closed.error().message + (more ? "; " + result.cause : "");
@@ -312,18 +320,23 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
     TROUPE_TRY(keep_beginning(parts, *files->directory, *options.resume));
   }
   log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
+  const std::unique_ptr<Tracing> tracing =
+      options.driver ? nullptr : Tracing::begin(blueprint, cast, options.virtual_clock, others);
   const auto start = std::chrono::steady_clock::now();
   std::map<std::string, std::int64_t> faults;
   auto ending = perform(parts, options, *files, state ? &*state : nullptr, others, faults);
   TROUPE_TRY(ending);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
+  if (tracing) {
+    tracing->end(ending->seconds);
+  }
   count_before(e, *ending);
   recorder.finish(ending->seconds);
 
   RunResult result = result_of(*std::move(ending), recorder, blueprint, *files);
   result.summary.wall_seconds = wall.count();
   result.summary.faults = std::move(faults);
-  finish_files(*files, result, blueprint);
+  finish_files(*files, result, blueprint, tracing.get());
   log::run().info("run_ended",
                   {{"exit_code", result.exit_code}, {"steps", result.summary.updates}});
   return result;

@@ -40,6 +40,7 @@ Command declare_replay();
 Command declare_compare();
 Command declare_plan();
 Command declare_plot();
+Command declare_trace();
 Command declare_config();
 Command declare_ckpt();
 Command declare_eval();

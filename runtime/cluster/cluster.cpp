@@ -4,6 +4,7 @@
 #include "runtime/cluster/sender.hpp"
 #include "runtime/system/theatre.hpp"
 #include "runtime/system/time_model.hpp"
+#include "runtime/system/trace.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -32,7 +33,7 @@ std::set<std::int32_t> replicas_of(const Cast& cast,
 }
 
 void Cluster::send(ActorId to, Message message, double due) {
-  channel_.send(process_of_.at(to), packed(to, std::move(message), due, theatre_->now()));
+  channel_.send(process_of_.at(to), packed_now(to, std::move(message), due));
 }
 
 std::string Cluster::name_of(int process) const {
@@ -69,6 +70,17 @@ Parcel Cluster::packed(ActorId to, Message message, double due, double now) {
   return {.kind = ParcelKind::message, .recipient = to, .due = due, .content = a.take()};
 }
 
+Parcel Cluster::packed_now(ActorId to, Message message, double due) const {
+  const double now = theatre_->now();
+  if (!trace || message.from == kOutside) {
+    return packed(to, std::move(message), due, now);
+  }
+  const TraceEvent event = Trace::crossing(TraceEvent::Kind::packed, message.from, to, message);
+  Parcel parcel = packed(to, std::move(message), due, now);
+  trace->crossed(event, now, theatre_->now());
+  return parcel;
+}
+
 void Cluster::heed_clock(double then) {
   if (!std::isfinite(then) || then > theatre_->now() + kAheadMax) {
     throw WireError("a process shows a time that the run has not come to");
@@ -99,6 +111,7 @@ double Cluster::seconds_left(double due, const Message& message) const {
 }
 
 void Cluster::deliver(int process, Parcel parcel) {
+  const double begin = trace ? theatre_->now() : 0;
   const auto to = static_cast<ActorId>(parcel.recipient);
   if (!is_here(to)) {
     throw WireError(concat("a message has come for machine ", to, ", which does not play here"));
@@ -121,6 +134,10 @@ void Cluster::deliver(int process, Parcel parcel) {
   }
   check_sender(message, theatre_->cast.members.at(from).replica);
   heed_clock(sent);
+  if (trace) {
+    trace->crossed(
+        Trace::crossing(TraceEvent::Kind::unpacked, to, from, message), begin, theatre_->now());
+  }
   if (parcel.due > 0) {
     // By the clock even where that has passed: there it comes behind those that were due before it.
     const double left = seconds_left(parcel.due, message);

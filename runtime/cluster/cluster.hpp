@@ -35,6 +35,8 @@ class Cluster : public Others {
     distrust(process_of_.at(sender), why);
   }
 
+  int process_of(ActorId id) const override { return process_of_.at(id); }
+
   std::string player_of(ActorId id) const override { return name_of(process_of_.at(id)); }
 
   std::string players() const override;
@@ -58,6 +60,8 @@ class Cluster : public Others {
   /// The message as it crosses, sent when the run's clock showed `now`. Waits where a GPU has still to make a tensor
   /// of it.
   static Parcel packed(ActorId to, Message message, double due, double now);
+  /// The same now, as the trace notes it.
+  Parcel packed_now(ActorId to, Message message, double due) const;
 
   /// A process has done something when its clock showed `then`. WireError where that is too far ahead to be believed.
   void heed_clock(double then);

@@ -5,6 +5,7 @@
 #include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/standstills.hpp"
 #include "runtime/system/theatre.hpp"
+#include "runtime/system/trace.hpp"
 
 #include <algorithm>
 
@@ -54,6 +55,8 @@ void Lead::on(int from, Parcel parcel) {
       return take_state(from, std::move(parcel));
     case ParcelKind::explained:
       return take_explained(from, std::move(parcel));
+    case ParcelKind::trace:
+      return take_trace(from, parcel);
     case ParcelKind::bye:
       return take_bye(from);
     case ParcelKind::distrust:
@@ -117,6 +120,13 @@ void Lead::take_delivery(int from, const Delivered& made) {
   if (thread < sinks.size() && sinks[thread]) {
     sinks[thread]->note(made);
   }
+}
+
+void Lead::take_trace(int from, const Parcel& parcel) {
+  if (!trace) {
+    throw WireError("a process tells of a trace that nobody has asked for");
+  }
+  trace->add_piece(from, parcel.content.bytes);
 }
 
 /// Everything that it has sent has been read: it may go.

@@ -185,6 +185,7 @@ class Lead final : public Cluster {
   void take_explained(int from, Parcel parcel);
   void take_delivery(int from, const Delivered& made);
   void take_state(int from, Parcel parcel);
+  void take_trace(int from, const Parcel& parcel);
   void take_bye(int from);
   void take_distrust(int from, Parcel parcel);
 

@@ -3,6 +3,7 @@
 #include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/standstills.hpp"
 #include "runtime/system/standing_still.hpp"
+#include "runtime/system/trace.hpp"
 #include "wire.pb.h"
 
 #include <unistd.h>
@@ -212,7 +213,7 @@ void Node::readable() {
 
 /// Whoever hears of what follows from a record has had it put on its way to the recorder before.
 void Node::send(ActorId to, Message message, double due) {
-  post(process_of_.at(to), packed(to, std::move(message), due, theatre_->now()));
+  post(process_of_.at(to), packed_now(to, std::move(message), due));
 }
 
 void Node::post(int to, Parcel parcel) {
@@ -316,6 +317,10 @@ void Node::close() {
       {
         const std::lock_guard lock(leaving_mutex_);
         leaving_ = true;
+      }
+      for (std::string& piece : trace ? trace->take_pieces() : std::vector<std::string>()) {
+        post(kLead,
+             {.kind = ParcelKind::trace, .content = {.bytes = std::move(piece), .tensors = {}}});
       }
       post(kLead, {.kind = ParcelKind::bye});
     } catch (const std::exception& error) {

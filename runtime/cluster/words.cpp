@@ -17,7 +17,7 @@ enum class Speaker : std::uint8_t {
 enum class When : std::uint8_t {
   always,
   before_the_end,
-  at_the_end,  // once, when the lead has said that the run is over
+  at_the_end,  // when the lead has said that the run is over
 };
 
 /// What Parcel::recipient names.
@@ -52,6 +52,7 @@ constexpr std::array<Word, kParcelKinds> kWords{{
     {ParcelKind::rested, "that it rests", Speaker::everyone, When::always, Number::halt},
     {ParcelKind::state, "what machines keep", Speaker::everyone, When::always, Number::halt},
     {ParcelKind::go_on, "the end of a halt", Speaker::lead, When::always, Number::any},
+    {ParcelKind::trace, "a piece of a trace", Speaker::node, When::at_the_end, Number::any},
 }};
 
 const Word& word_of(const Parcel& parcel) {

@@ -15,6 +15,7 @@ namespace troupe {
 struct RecordBatch;
 struct RunState;
 struct Theatre;
+class Trace;
 
 class Others {
  public:
@@ -35,6 +36,13 @@ class Others {
 
   /// Whether machine `id` plays in this process.
   virtual bool is_here(ActorId id) const = 0;
+
+  /// The number of the process that plays it; 0: of the Director's.
+  virtual int process_of(ActorId id) const = 0;
+
+  /// Where set, notes what crosses from process to process, and goes to the lead, or comes there, before the run is over. It
+  /// outlives this.
+  Trace* trace = nullptr;
 
   /// Whether the run goes on from a checkpoint: then all machines are frozen when it opens.
   virtual bool resumes() const = 0;

@@ -153,6 +153,8 @@ class Drawn:
         self.frozen = draw.random() < 0.1  # a node is stopped for longer than a silence may be, in place of being killed
         self.next_processes = [draw.choice(self.counts) for _ in range(6)]
         self.other_topology = draw.random() < 0.15
+        self.traced = draw.random() < 0.1
+        self.sets += ["record.trace=true", "record.trace_events=5000"] * self.traced
 
     def __str__(self):
         return (f"{self.name}, seed {self.seed}: {self.processes} processes{', servers apart' if self.apart else ''} {' '.join(self.how)}; "
@@ -326,6 +328,7 @@ def judge(program, drawn, out, said, undisturbed):
     law(code == 0, f"it has not ended after {rounds} rounds")
     ended = summary_of(out)
     law(ended["updates"] == UPDATES, f"it made {ended['updates']} updates")
+    law((out / "trace.pftrace").exists() == drawn.traced, f"there is {'no' if drawn.traced else 'a'} trace")
     lost = b'"kind":"lost"' in (out / "metrics.jsonl").read_bytes()
     if drawn.scheme.settled and not lost:
         law(ended["weights_sha256"] == undisturbed(drawn.name)["weights_sha256"], "the weights are other ones")

@@ -11,6 +11,7 @@ Keys, bounds and alternatives are read from the experiment's .proto files, so a 
   repeated   `sim` twice: equal weights, order, updates and staleness
   clocks     `run` has the weights of `sim` where apps/docs/determinism.md promises it
   end        a run that is to end with stop.updates ends there
+  observed   with a trace, or without the one that was drawn, `sim` makes the same
   resumed    from a checkpoint it ends as in one piece
   replayed   what `run` has recorded, `replay` repeats
 What is refused is asked once more without the setting that the sentence names. What breaks a law is shrunk: layers, phases and
@@ -528,7 +529,7 @@ class Judge:
         if valid["code"] == 0:
             seen["run"] = self.ask(asked, "run")
         broken = self.unsound(seen) or self.unforeseen(seen) or self.unequal(asked, seen)
-        return broken or self.not_replayed(seen.get("run")) or self.not_resumed(asked, first)
+        return broken or self.not_replayed(seen.get("run")) or self.changed_by_trace(asked, first) or self.not_resumed(asked, first)
 
     def not_replayed(self, run):
         """Whether the run that was asked for last is replayed to what it was."""
@@ -539,6 +540,19 @@ class Judge:
         if done.returncode == 0 or "has not recorded its order" in done.stderr:  # one of its phases
             return None
         return "replayed", f"exit code {done.returncode}: {done.stderr.strip()}"
+
+    def changed_by_trace(self, asked, first):
+        """Of each sixth that ends well: whether a trace has changed it."""
+        if first["code"] != 0 or self.number % 6:
+            return None
+        other = copy.copy(asked)
+        other.sets = [s for s in asked.sets if not s.startswith("record.trace=")]
+        if "record.trace=true" not in asked.sets:
+            other.sets = [*other.sets, "record.trace=true"]
+        found = self.ask(other, "sim")
+        if compared("sim", found) != compared("sim", first):
+            return "observed", f"with {other.sets[-1:]} {found}, else {first}"
+        return None
 
     def not_resumed(self, asked, first):
         """Of each third that ends well: whether it ends so with checkpoints, and from one of them."""

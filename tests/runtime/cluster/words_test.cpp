@@ -75,7 +75,7 @@ TEST_CASE("a node tells of halts and questions that have been, and of processes 
 TEST_CASE("each kind of word has its speaker") {
   using enum ParcelKind;
   const std::set<ParcelKind> of_lead{gone, explain, end, halt, go_on};
-  const std::set<ParcelKind> of_nodes{records, heartbeat, down, explained, bye, distrust};
+  const std::set<ParcelKind> of_nodes{records, heartbeat, down, explained, bye, distrust, trace};
   for (const ParcelKind kind : all_kinds()) {
     CHECK((refusal(word(kind), kRunning) == "a process says what the lead alone can say") ==
           of_lead.contains(kind));

@@ -1,0 +1,74 @@
+#include "apps/run/tracing.hpp"
+
+#include "apps/cli/machine.hpp"
+#include "apps/run/real_clock.hpp"
+#include "experiment.pb.h"
+#include "messages/archive.hpp"
+#include "runtime/record/trace_file.hpp"
+
+#include <cmath>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+bool times_are_modelled(const proto::Experiment& e, bool virtual_clock) {
+  return virtual_clock || e.clock().modelled();
+}
+
+}  // namespace
+
+std::unique_ptr<Tracing> Tracing::begin(const Blueprint& blueprint,
+                                        Cast& cast,
+                                        bool virtual_clock,
+                                        Others* others) {
+  return blueprint.experiment.record().trace()
+             ? std::make_unique<Tracing>(blueprint, cast, virtual_clock, others)
+             : nullptr;
+}
+
+Tracing::Tracing(const Blueprint& blueprint, Cast& cast, bool virtual_clock, Others* others)
+    : cast_(cast),
+      others_(others),
+      modelled_(times_are_modelled(blueprint.experiment, virtual_clock) ||
+                !blueprint.experiment.clock().workers().hold_back().empty()),
+      times_(times_are_modelled(blueprint.experiment, virtual_clock)
+                 ? std::optional(time_model_of(blueprint))
+                 : std::nullopt),
+      trace_(std::make_unique<Trace>(
+          cast,
+          Trace::Config{.events_max = blueprint.experiment.record().trace_events(),
+                        .virtual_clock = virtual_clock,
+                        .times = times_ ? &*times_ : nullptr,
+                        .host = virtual_clock ? "virtual clock" : host_name()})) {
+  if (others_) {
+    others_->trace = trace_.get();
+  }
+}
+
+Tracing::~Tracing() {
+  if (others_) {
+    others_->trace = nullptr;
+  }
+}
+
+Result<void> Tracing::write(const std::filesystem::path& folder) const {
+  TracedRun run;
+  run.end = std::llround(seconds_ * 1e9);
+  run.modelled = modelled_;
+  for (std::size_t id = 0; id < cast_.members.size(); ++id) {
+    const Cast::Member& member = cast_.members[id];
+    const int process = others_ ? others_->process_of(static_cast<ActorId>(id)) : 0;
+    run.actors.push_back({.name = member.name, .thread = member.thread, .process = process});
+    run.names[process] = others_ ? others_->player_of(static_cast<ActorId>(id)) : "process 0";
+  }
+  try {
+    run.parts = trace_->others(cast_.members.size());
+  } catch (const ArchiveError& error) {
+    return Error{ErrorKind::lost, concat("the trace of another process is none: ", error.what())};
+  }
+  run.parts[0] = trace_->take();
+  return write_trace(folder / kTraceFile, timeline_of(run), run.actors);
+}
+
+}  // namespace troupe

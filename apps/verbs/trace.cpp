@@ -1,0 +1,135 @@
+// troupe trace: what a run with record.trace has left, and where its actors' time went.
+#include "apps/cli/text.hpp"
+#include "apps/run/tracing.hpp"
+#include "apps/verbs/verb.hpp"
+#include "runtime/record/trace_file.hpp"
+
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <ostream>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct TraceArguments {
+  std::string folder;
+  std::string out;
+  bool ledger = false;
+};
+
+/// Of a run without a trace: what there is instead, and what to do.
+Error no_trace(const fs::path& folder) {
+  std::error_code code;
+  std::string has;
+  for (const auto& [file, what] :
+       {std::pair{"metrics.jsonl",
+                  "the shares of each stage's time (busy, idle) and the staleness"},
+        std::pair{"order.log", "the order in which messages were delivered, with their times"},
+        std::pair{"order-0.log", "the order in which messages were delivered, with their times"}}) {
+    if (fs::exists(folder / file, code)) {
+      has += concat(has.empty() ? "; it has " : ", ", file, " (", what, ")");
+    }
+  }
+  std::string phases;
+  for (const auto& entry : fs::directory_iterator(folder, code)) {
+    if (fs::exists(entry.path() / kTraceFile, code)) {
+      phases = concat("; its phases have one each, such as ", entry.path().string());
+    }
+  }
+  return {
+      ErrorKind::data,
+      concat("trace: ",
+             folder.string(),
+             " has no ",
+             kTraceFile,
+             phases.empty() ? ": a run writes it at its end, with --set record.trace=true" : phases,
+             has)};
+}
+
+double seconds(std::int64_t nanoseconds) {
+  return static_cast<double>(nanoseconds) / 1e9;
+}
+
+std::string ledger_table(const TraceLedger& ledger) {
+  std::vector<std::vector<std::string>> rows{{"process", "actor"}};
+  rows.front().insert(rows.front().end(), kSpent.begin(), kSpent.end());
+  rows.front().emplace_back("sum");
+  const auto add = [&rows](const TraceLedger::Row& row) {
+    std::vector<std::string>& cells = rows.emplace_back();
+    cells = {row.process, row.actor};
+    for (const std::int64_t part : row.spent) {
+      cells.push_back(number(seconds(part), "%.6f"));
+    }
+    const std::int64_t sum = std::accumulate(row.spent.begin(), row.spent.end(), std::int64_t{0});
+    cells.push_back(number(seconds(sum), "%.6f"));
+  };
+  TraceLedger::Row all{.process = "all", .actor = concat(ledger.rows.size(), " actors")};
+  for (const TraceLedger::Row& row : ledger.rows) {
+    add(row);
+    for (std::size_t i = 0; i < all.spent.size(); ++i) {
+      all.spent[i] += row.spent[i];
+    }
+  }
+  add(all);
+  return table(rows);
+}
+
+int show_trace(Console& console, const TraceArguments& arguments) {
+  const fs::path file = fs::path(arguments.folder) / kTraceFile;
+  std::error_code code;
+  if (!fs::exists(file, code)) {
+    return fail(console, no_trace(arguments.folder));
+  }
+  const auto ledger = read_ledger(file);
+  if (!ledger) {
+    return fail(console, {ledger.error().kind, "trace: " + ledger.error().message});
+  }
+  const fs::path shown = arguments.out.empty() ? file : fs::path(arguments.out);
+  if (!arguments.out.empty() && !fs::copy_file(file, shown, code)) {
+    return fail(console,
+                {ErrorKind::lost, concat("trace: ", shown.string(), ": ", code.message())});
+  }
+  console.out << concat(shown.string(),
+                        ": ",
+                        number(seconds(ledger->nanoseconds), "%.6f"),
+                        " s of the run's clock, ",
+                        grouped(static_cast<std::int64_t>(ledger->rows.size())),
+                        " actors, ",
+                        grouped(ledger->slices),
+                        " slices, ",
+                        grouped(ledger->flows),
+                        " flows; https://ui.perfetto.dev opens it\n");
+  if (arguments.ledger) {
+    console.out << "seconds of each actor:\n" << ledger_table(*ledger);
+  }
+  console.out << std::flush;
+  return 0;
+}
+
+}  // namespace
+
+Command declare_trace() {
+  auto arguments = std::make_shared<TraceArguments>();
+  return {
+      .options = {{.names = "DIR",
+                   .value = &arguments->folder,
+                   .doc = "folder of a run with record.trace=true",
+                   .required = true},
+                  {.names = "--ledger",
+                   .value = &arguments->ledger,
+                   .doc =
+                       "where the time of each actor went: kernels, messages, and why it waited"},
+                  {.names = "--out",
+                   .value = &arguments->out,
+                   .doc = "a new file, which gets the trace",
+                   .type = "FILE",
+                   .refuse_empty = "the name of the file is empty"}},
+      .action = [arguments](Console& console) {
+        return show_trace(console, *arguments);
+      }};
+}
+
+}  // namespace troupe

@@ -1,0 +1,119 @@
+// A trace: what it keeps, and what another process may say of it.
+#include "runtime/system/trace.hpp"
+
+#include "messages/archive.hpp"
+#include "messages/pipeline.hpp"
+#include "tests/support/catch.hpp"
+
+#include <stdexcept>
+
+namespace trace_test {
+
+using namespace troupe;
+
+namespace {
+
+using Kind = TraceEvent::Kind;
+
+/// Does as it is told: asks for a job, and throws at mini-batch 9.
+class Told final : public Machine {
+ public:
+  void on(Message message, double /*now*/, Effects& fx) override {
+    const std::int64_t batch = message_stamp(message).batch;
+    if (batch == 9) {
+      throw std::runtime_error("no more");
+    }
+    Run run{.work = Work::forward, .stamp = {.batch = batch}};
+    run.job = [](Stream& /*stream*/) {
+      return Message(Start{});
+    };
+    fx.run(std::move(run));
+  }
+
+  std::string waits_for() const override { return "orders"; }
+};
+
+Cast cast_of_one() {
+  Cast cast;
+  cast.threads = 1;
+  cast.members.push_back({.name = "told", .machine = std::make_unique<Told>(), .device = {}});
+  return cast;
+}
+
+/// Tells the machine of a mini-batch at so many seconds.
+void tell(Cast& cast, std::int64_t batch, double now) {
+  Effects fx;
+  cast.members[0].machine->on(
+      sent_by(kOutside, Activation{.stamp = {.batch = batch}, .bundle = {}}), now, fx);
+  Stream stream{Device{}};
+  for (Run& run : fx.runs) {
+    run.job(stream);
+  }
+}
+
+Trace::Config on_virtual_clock(std::int64_t events_max) {
+  Trace::Config config;
+  config.events_max = events_max;
+  config.virtual_clock = true;
+  config.host = "here";
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("a trace has what a machine was told and has computed, also the last that it was told") {
+  Cast cast = cast_of_one();
+  Machine* const bare = cast.members[0].machine.get();
+  Trace trace(cast, on_virtual_clock(1000));
+  CHECK(untraced(cast.members[0].machine.get()) == bare);
+  CHECK(untraced(bare) == bare);
+  CHECK(cast.members[0].machine->waits_for() == "orders");
+  tell(cast, 3, 1.5);
+  CHECK_THROWS(tell(cast, 9, 2.5));
+  const Trace::Part part = trace.take();
+  REQUIRE(part.events.size() == 3);
+  CHECK(part.events[0].kind == Kind::handled);
+  CHECK(part.events[0].start == 1'500'000'000);
+  CHECK(part.events[1].kind == Kind::job);
+  CHECK(part.events[1].stamp.batch == 3);
+  CHECK(part.events[2].kind == Kind::handled);
+  CHECK(part.events[2].start == 2'500'000'000);
+}
+
+TEST_CASE("of more events than a trace keeps it has the newest, and knows since when") {
+  Cast cast = cast_of_one();
+  Trace trace(cast, on_virtual_clock(2000));
+  for (int i = 10; i < 5010; ++i) {
+    tell(cast, i, i);
+  }
+  const Trace::Part part = trace.take();
+  CHECK(part.events.size() > 1000);
+  CHECK(part.events.size() < 3000);
+  CHECK(part.events.back().stamp.batch == 5009);
+  CHECK(part.since <= part.events.front().start);
+  CHECK(part.since >= part.events.front().start - 1'000'000'000);
+}
+
+TEST_CASE("a trace of another process comes whole, or is refused") {
+  Cast there = cast_of_one();
+  Trace node(there, on_virtual_clock(1000));
+  tell(there, 3, 1.5);
+  const std::vector<std::string> pieces = node.take_pieces();
+  REQUIRE(pieces.size() == 1);
+  Cast here = cast_of_one();
+  const auto others = [&](std::string_view bytes, std::size_t machines) {
+    Trace lead(here, on_virtual_clock(1000));
+    lead.add_piece(1, bytes.substr(0, bytes.size() / 2));
+    lead.add_piece(1, bytes.substr(bytes.size() / 2));
+    return lead.others(machines);
+  };
+  const auto parts = others(pieces[0], 1);
+  REQUIRE(parts.contains(1));
+  CHECK(parts.at(1).host == "here");
+  CHECK(parts.at(1).events.size() == 2);
+  CHECK_THROWS_AS(others(pieces[0], 0), ArchiveError);  // of a machine that there is none of
+  CHECK_THROWS_AS(others(pieces[0].substr(0, pieces[0].size() - 1), 1), ArchiveError);
+  CHECK_THROWS_AS(others(std::string(64 << 20, 'x'), 1), ArchiveError);
+}
+
+}  // namespace trace_test
