@@ -5,7 +5,7 @@
 
 troupe_packages=(g++ cmake ninja-build libdnnl-dev libcaf-dev libzmq3-dev libprotobuf-dev protobuf-compiler libspdlog-dev
                  libcli11-dev zlib1g-dev libarchive-dev libpng-dev libjpeg-dev libtiff-dev libwebp-dev libstb-dev
-                 libssl-dev libcurl4-openssl-dev libeigen3-dev)
+                 libssl-dev libcpp-httplib-dev libcurl4-openssl-dev libeigen3-dev)
 
 # What a verb makes use of where it is there, and tells where it is not: gnuplot draws the curves of `troupe compare`.
 troupe_optional_packages=(gnuplot-nox)

@@ -57,5 +57,5 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/troupeConfig.cmake.in ${
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/troupeConfig.cmake ${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindCAF.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake
-              ${CMAKE_CURRENT_LIST_DIR}/FindZeroMQ.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/FindZeroMQ.cmake ${CMAKE_CURRENT_LIST_DIR}/FindHttplib.cmake
         DESTINATION ${package_dir})
