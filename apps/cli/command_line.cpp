@@ -39,6 +39,10 @@ constexpr std::array kVerbs{
     Verb{"trace",
          "what each actor of a run did when: the file for Perfetto, and its sums",
          declare_trace},
+    Verb{"watch", "a page of runs that go on or are over, for a browser", declare_watch},
+    Verb{
+        "top", "where runs stand, in the terminal; with --diagnose who holds them up", declare_top},
+    Verb{"report", "runs or a comparison as one HTML file", declare_report},
     Verb{"config", "print or validate an experiment", declare_config},
     Verb{"data", "download a data set, or write what a run reads of it", declare_data},
     Verb{"eval", "how good trained weights are, on test or training data", declare_eval},

@@ -1,11 +1,9 @@
 #include "apps/plot/folder_curves.hpp"
 
+#include "apps/cli/json_fields.hpp"
 #include "apps/compare/report.hpp"
 #include "runtime/data/csv_reader.hpp"
 #include "runtime/data/input_file.hpp"
-
-#include <google/protobuf/struct.pb.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <charconv>
@@ -25,8 +23,6 @@ namespace fs = std::filesystem;
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 constexpr const char* kMetrics = "metrics.jsonl";
 constexpr std::size_t kLossPointsMax = 400;  // of a curve: more would be no finer on paper
-
-using Fields = google::protobuf::Map<std::string, google::protobuf::Value>;
 
 /// Its whole lines: a last one without an end is still being written. Error (data) where it is no file.
 Result<std::string> text_of_file(const fs::path& path) {
@@ -57,22 +53,6 @@ Error malformed(const fs::path& path, std::size_t line) {
 
 bool is_clock(const std::string& name) {
   return name == "real" || name == "virtual";
-}
-
-double number_of(const Fields& fields, const char* name) {
-  const auto found = fields.find(name);
-  return found != fields.end() && found->second.has_number_value() ? found->second.number_value()
-                                                                   : kUnknown;
-}
-
-std::string words_of(const Fields& fields, const char* name) {
-  const auto found = fields.find(name);
-  return found != fields.end() ? found->second.string_value() : "";
-}
-
-bool parse_object(std::string_view text, google::protobuf::Struct& object) {
-  object.Clear();
-  return google::protobuf::util::JsonStringToMessage(std::string(text), &object).ok();
 }
 
 /// At most kLossPointsMax points, each the mean of as many neighbours.
@@ -111,7 +91,7 @@ Result<FolderCurve> curve_of_run(const fs::path& metrics, const std::string& tit
     if (!parse_object(line, object)) {
       return malformed(metrics, number);
     }
-    const Fields& fields = object.fields();
+    const JsonFields& fields = object.fields();
     const std::string kind = words_of(fields, "kind");
     if (kind == "header") {
       curve.clock = words_of(fields, "clock");
@@ -195,7 +175,7 @@ std::optional<Int> whole_number_in(std::string_view cell) {
 }
 
 /// A seed in JSON: a number, or beyond those that a double holds exactly its digits.
-std::optional<std::uint64_t> seed_of(const Fields& trial) {
+std::optional<std::uint64_t> seed_of(const JsonFields& trial) {
   if (const std::string digits = words_of(trial, "seed"); !digits.empty()) {
     return whole_number_in<std::uint64_t>(digits);
   }
@@ -214,13 +194,13 @@ std::set<std::pair<std::string, std::uint64_t>> finished_in(
     return finished;
   }
   for (const auto& scheme : schemes->second.list_value().values()) {
-    const Fields& fields = scheme.struct_value().fields();
+    const JsonFields& fields = scheme.struct_value().fields();
     const auto seeds = fields.find("seeds");
     if (seeds == fields.end()) {
       continue;
     }
     for (const auto& seed : seeds->second.list_value().values()) {
-      const Fields& trial = seed.struct_value().fields();
+      const JsonFields& trial = seed.struct_value().fields();
       if (const auto number = seed_of(trial); number && words_of(trial, "outcome") == "finished") {
         finished.emplace(words_of(fields, "scheme"), *number);
       }

@@ -68,6 +68,7 @@ NOT_RUN = [
     (r"^(cmake|mkdir|ctest|build/release/tests/)", "builds and tests; check_package.sh has the tutorial's steps"),
     (r"^OMP_\w+=|bench (peers|gpu)|reduction=nccl|devices=\[cuda", "needs PyTorch or GPUs"),
     (r"-m venv ", "installs PyTorch"),
+    (r"^troupe watch (?!--help)", "serves until it is interrupted; watch_browser.py has it"),
     (r"^troupe bench(?! --help)", "tests/apps/bench_test runs all rows"),
 ]
 

@@ -1,0 +1,190 @@
+// What `troupe watch`, `top` and `report` read of folders: runs that go on, were killed, resumed, or are over, and comparisons.
+#include "apps/watch/diagnosis.hpp"
+#include "apps/watch/now.hpp"
+#include "apps/watch/page.hpp"
+#include "apps/watch/watched.hpp"
+#include "kernels/check.hpp"
+#include "tests/support/catch.hpp"
+#include "tests/support/program.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+namespace watch_test {
+
+using namespace troupe;
+using namespace troupe::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string train(int step, const char* more = "") {
+  return concat("{\"kind\":\"train\",\"step\":",
+                step,
+                ",\"loss\":0.5,\"busy\":0.9,\"idle\":{\"data\":0.05}",
+                more,
+                "}\n");
+}
+
+const std::string kHeader = "{\"kind\":\"header\",\"clock\":\"real\"}\n";
+const std::string kGap = "{\"kind\":\"gap\",\"step\":9,\"shard\":\"shard-1\",\"gap\":0.25}\n";
+
+void write(const fs::path& path, const std::string& text, std::ios::openmode mode = std::ios::out) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path, mode) << text;
+}
+
+Watched only(const std::string& folder) {
+  const auto found = find_watched({folder}, "");
+  REQUIRE(found);
+  REQUIRE(found->size() == 1);
+  return found->front();
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+std::string refusal(const std::string& named) {
+  return find_watched({named}, "").error().message;
+}
+
+}  // namespace
+
+TEST_CASE("folders without a run are told apart", "[apps]") {
+  const Folder folder;
+  CHECK(has(refusal(folder / "none"), "none does not exist; `troupe run` makes runs"));
+  CHECK(has(refusal(folder.path().string()), " is neither the folder of a run"));
+  CHECK(has(refusal("127.0.0.1:1"), "127.0.0.1:1 does not answer"));
+}
+
+TEST_CASE("a folder of runs is all of them, phases too, and names are one each", "[apps]") {
+  const Folder folder;
+  write(folder / "r/01-a/metrics.jsonl", kHeader);
+  write(folder / "r/02-b/metrics.jsonl", kHeader);
+  write(folder / "r/other/file", "");
+  const auto found = find_watched({folder / "r", folder / "r/01-a", folder / "r/01-a"}, "");
+  REQUIRE(found);
+  std::string names;
+  for (const Watched& run : *found) {
+    names += run.name + ";";
+  }
+  CHECK(names == "r/01-a;r/02-b;01-a;01-a (2);");
+}
+
+TEST_CASE("of a run that goes on whole lines are read, each once", "[apps]") {
+  const Folder folder;
+  const fs::path metrics = folder / "metrics.jsonl";
+  write(metrics, kHeader + train(1) + "{\"kind\":\"train\",\"st");
+  const Watched run = only(folder.path().string());
+  const std::string first = *run.read({});
+  CHECK(has(first, kHeader + train(1)));
+  CHECK_FALSE(has(first, "\"st\n"));
+  WatchedState state = state_in(first);
+  CHECK_FALSE(state.over);
+  CHECK(state_in(*run.read(state)).next == state.next);
+  write(metrics, "ep\":2}\n" + kGap, std::ios::app);
+  const std::string second = *run.read(state);
+  CHECK(second.starts_with("{\"kind\":\"train\",\"step\":2}\n" + kGap));
+  state = state_in(second);
+  write(folder / "summary.json", "{\n  \"updates\": 2\n}\n");
+  const std::string third = *run.read(state);
+  CHECK(has(third, "{\"kind\":\"summary\",   \"updates\": 2 }\n"));
+  CHECK(state_in(third).over);
+  CHECK_FALSE(has(*run.read(state_in(third)), "summary\","));
+}
+
+TEST_CASE("a file that was cut back is read anew, and an old summary does not end a run",
+          "[apps]") {
+  const Folder folder;
+  const fs::path metrics = folder / "metrics.jsonl";
+  write(folder / "summary.json", "{}");
+  fs::last_write_time(folder / "summary.json",
+                      fs::file_time_type::clock::now() - std::chrono::hours(1));
+  write(metrics, kHeader + train(1) + train(2));
+  const Watched run = only(folder.path().string());
+  const WatchedState state = state_in(*run.read({}));
+  CHECK_FALSE(state.over);
+  write(metrics, kHeader);
+  const std::string again = *run.read(state);
+  CHECK(state_in(again).anew);
+  CHECK(has(again, kHeader));
+}
+
+TEST_CASE("where a run stands is an object or some lines", "[apps]") {
+  const Folder folder;
+  write(folder / "metrics.jsonl",
+        kHeader + train(1) + kGap + train(50) +
+            "not JSON\n{\"kind\":\"lost\",\"replica\":1,\"cause\":\"killed\"}\n");
+  RunNow now(only(folder.path().string()));
+  REQUIRE(now.read_on());
+  const std::string json = now.json();
+  CHECK(has(json, "\"state\":\"going on\""));
+  CHECK(has(json, "\"train\":" + train(50).substr(0, train(50).size() - 1)));
+  CHECK(has(json, "\"gap\":{\"shard-1\":0.25}"));
+  CHECK(has(json, "\"events\":[{\"kind\":\"lost\",\"replica\":1,\"cause\":\"killed\"}]"));
+  CHECK(has(json, "\"summary\":null"));
+  CHECK(has(now.text(true), "nobody is held up: the stages work 90.0 % of the time"));
+  CHECK_FALSE(has(now.text(false), "nobody"));
+}
+
+TEST_CASE("nothing of a run becomes a part of the page", "[apps]") {
+  const Folder folder;
+  write(folder / "</script><b>/metrics.jsonl",
+        kHeader + train(1, ",\"cause\":\"</script><script>alert(1)\""));
+  for (int step = 2; step < 2000; ++step) {
+    write(folder / "</script><b>/metrics.jsonl", train(step), std::ios::app);
+  }
+  const auto page = page_of({only(folder / "</script><b>")});
+  REQUIRE(page);
+  CHECK_FALSE(has(*page, "</script><b>"));
+  CHECK_FALSE(has(*page, "<script>alert"));
+  CHECK(has(*page, "\\u003cscript>alert"));
+  CHECK(has(*page, train(1999)));
+  std::size_t lines = 0;
+  for (std::size_t at = page->find("\"kind\":\"train\""); at != std::string::npos;
+       at = page->find("\"kind\":\"train\"", at + 1)) {
+    ++lines;
+  }
+  CHECK(lines > 150);
+  CHECK(lines <= 301);
+}
+
+TEST_CASE("a comparison is told when it is over", "[apps]") {
+  const Folder folder;
+  write(folder / "trials/1.trial", "");
+  const Watched of = only(folder.path().string());
+  const WatchedState before = state_in(*of.read({}));
+  CHECK(before.trials == 1);
+  CHECK_FALSE(before.over);
+  write(folder / "curves.csv", "scheme,seed,accuracy\n\"a,\"\"b\"\"\",1,\n1,2,0.5\n");
+  write(folder / "compare.json", "{\n\"clock\": \"virtual\"\n}");
+  const std::string after = *of.read(before);
+  CHECK(has(after, "{\"kind\":\"comparison\", \"clock\": \"virtual\" }\n"));
+  CHECK(
+      has(after, "{\"kind\":\"curve\",\"scheme\":\"a,\\\"b\\\"\",\"seed\":1,\"accuracy\":\"\"}\n"));
+  CHECK(has(after, "{\"kind\":\"curve\",\"scheme\":\"1\",\"seed\":2,\"accuracy\":0.5}\n"));
+}
+
+TEST_CASE("who holds everybody up follows from shares, staleness and refusals", "[apps]") {
+  proto::Experiment e;
+  e.mutable_pipeline()->set_stages(2);
+  const auto first = [&](const std::string& line, const std::string& summary = "") {
+    return diagnosis(e, line, summary).front();
+  };
+  CHECK(has(first(""), "nothing can be told yet"));
+  CHECK(has(first(R"({"busy":0.5,"idle":{"data":0.4}})"), "wait for data 40.0 % of the time"));
+  CHECK(has(first(R"({"busy":0.5,"idle":{"activation":0.3,"error":0.1}})"),
+            "the pipeline empties before each update"));
+  CHECK(has(first(R"({"busy":0.5,"idle":{"weights":0.4}})"), "placement.optimizer"));
+  CHECK(has(first(R"({"busy":0.02,"idle":{"activation":0.8}})"),
+            "a mini-batch is little work for 2 stages"));
+  CHECK(has(first(R"({"busy":0.7})", R"({"busy":{"stage-0":0.9,"stage-1":0.3}})"),
+            "stage-0 holds the others up: it works 90.0 %"));
+  CHECK(has(first(R"({"busy":0.95,"staleness_p50":2,"staleness_max":9})"),
+            "9 versions old where the median is 2"));
+  CHECK(has(first(R"({"busy":0.95})", R"({"servers":{"shard-0":{"applied":60,"dropped":40}}})"),
+            "refused 40.0 % of the pushes (40 of 100)"));
+}
+
+}  // namespace watch_test
