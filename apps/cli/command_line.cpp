@@ -32,6 +32,7 @@ constexpr std::array kVerbs{
     Verb{"sim", "train on the virtual clock: exactly repeatable, times modelled", declare_sim},
     Verb{"replay", "a recorded run of the real clock once more, bit for bit", declare_replay},
     Verb{"compare", "several schemes side by side, on equal terms", declare_compare},
+    Verb{"board", "every scheme on three networks, disturbed and not: the leaderboard", declare_board},
     Verb{"plan",
          "stages, memory, bubble and staleness of an experiment, without running it",
          declare_plan},

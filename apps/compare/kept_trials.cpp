@@ -73,7 +73,7 @@ bool read_trial(const fs::path& path, TrialNote& note, Trial& trial) {
   } catch (const ArchiveError&) {
     return false;
   }
-  return trial.outcome == Outcome::finished || trial.outcome == Outcome::diverged;
+  return trial.outcome != Outcome::interrupted;
 }
 
 /// Of the program's file: a user's own layers and rules are in it, of which no commit tells.
@@ -126,12 +126,11 @@ bool KeptTrials::are_in(const fs::path& of_comparison) {
   return fs::is_directory(of_comparison / kTrials, code);
 }
 
-Result<KeptTrials> KeptTrials::open(const fs::path& of_comparison,
-                                    const std::vector<Contender>& schemes,
-                                    const std::string& clock,
-                                    int seeds,
-                                    const std::string& maker) {
-  KeptTrials kept(of_comparison / kTrials, clock, maker);
+Result<KeptTrials> KeptTrials::open_any(const fs::path& folder,
+                                        const std::string& clock,
+                                        const std::string& maker) {
+  KeptTrials kept(folder / kTrials, clock, maker);
+  kept.of_any_maker_ = true;
   std::error_code code;
   fs::create_directory(kept.folder_, code);
   const fs::path lock = kept.folder_ / kLock;
@@ -141,11 +140,23 @@ Result<KeptTrials> KeptTrials::open(const fs::path& of_comparison,
   if (!locked) {
     return locked.error().kind != ErrorKind::usage
                ? locked.error()
-               : Error{ErrorKind::usage,
-                       concat("--out: another troupe compare is at work in ",
-                              of_comparison.string())};
+               : usage_error("--out: another troupe is at work in {}", folder.string());
   }
   kept.lock_ = *std::move(locked);
+  return kept;
+}
+
+Result<KeptTrials> KeptTrials::open(const fs::path& of_comparison,
+                                    const std::vector<Contender>& schemes,
+                                    const std::string& clock,
+                                    int seeds,
+                                    const std::string& maker) {
+  auto opened = open_any(of_comparison, clock, maker);
+  if (!opened) {
+    return opened;
+  }
+  KeptTrials& kept = *opened;
+  kept.of_any_maker_ = false;
   std::set<fs::path> ours;
   for (const Contender& scheme : schemes) {
     for (int i = 0; i < seeds; ++i) {
@@ -170,7 +181,7 @@ Result<KeptTrials> KeptTrials::open(const fs::path& of_comparison,
                 kept.folder_.string(),
                 others == 1 ? " belongs" : " belong"));
   }
-  return kept;
+  return opened;
 }
 
 fs::path KeptTrials::path_of(const Contender& scheme, std::uint64_t seed) const {
@@ -192,13 +203,14 @@ bool KeptTrials::recall(const Contender& scheme, Trial& trial) {
     notes_.push_back(concat(path.string(), " is damaged: ", name, " is made again"));
     return false;
   }
-  if (note.maker != maker_) {
+  if (note.maker != maker_ && !of_any_maker_) {
     notes_.push_back(
         fill_in("{} is made again, as another program or another kind of machine has made it: {}",
                 name,
                 note.maker));
     return false;
   }
+  makers_.insert(note.maker);
   trial = std::move(read);
   return true;
 }
@@ -215,6 +227,13 @@ Result<void> KeptTrials::keep(const Contender& scheme, const Trial& trial) const
     file.write(sha256_of(bytes) + "\n");
     file.write(bytes);
   });
+}
+
+std::string bits_of(const Trial& trial) {
+  Trial written = trial;
+  Archive a;
+  archive_trial(a, written);
+  return a.take().bytes;
 }
 
 }  // namespace troupe

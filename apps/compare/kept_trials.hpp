@@ -31,14 +31,23 @@ class KeptTrials {
                                  int seeds,
                                  const std::string& maker);
 
+  /// The same for a folder that grows as its owner likes: nothing is said of whose trials are there, and they are taken
+  /// whoever has made them. makers() tells who that was.
+  static Result<KeptTrials> open_any(const std::filesystem::path& folder,
+                                     const std::string& clock,
+                                     const std::string& maker);
+
   /// Fills in a trial, its scheme and seed known, that is kept. False where none can be taken.
   bool recall(const Contender& scheme, Trial& trial);
 
-  /// Keeps a trial that has finished or diverged. From one thread at a time.
+  /// Keeps a trial that has come to its end, good or bad. From one thread at a time.
   Result<void> keep(const Contender& scheme, const Trial& trial) const;
 
   /// What recall() and open() have passed over, and why: a sentence each.
   const std::vector<std::string>& notes() const { return notes_; }
+
+  /// Of the trials that recall() has filled in.
+  const std::set<std::string>& makers() const { return makers_; }
 
  private:
   KeptTrials(std::filesystem::path folder, std::string clock, std::string maker);
@@ -50,7 +59,12 @@ class KeptTrials {
   std::string maker_;
   std::unique_ptr<OutputFile> lock_;  // held: no other process compares here
   std::vector<std::string> notes_;
+  std::set<std::string> makers_;
+  bool of_any_maker_ = false;
 };
+
+/// All that is kept of a trial: two are equal to the bit where these are.
+std::string bits_of(const Trial& trial);
 
 /// This program, by a digest of its file, with its libraries' versions, on this machine.
 std::string maker_of_trials();

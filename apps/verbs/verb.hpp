@@ -38,6 +38,7 @@ Command declare_run();
 Command declare_sim();
 Command declare_replay();
 Command declare_compare();
+Command declare_board();
 Command declare_plan();
 Command declare_plot();
 Command declare_trace();

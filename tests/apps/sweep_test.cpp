@@ -321,7 +321,7 @@ TEST_CASE("trials are taken by what was trained and on which clock", "[apps]") {
   REQUIRE(held);
   const auto second = kept_in(folder, schemes);
   REQUIRE_FALSE(second);
-  CHECK_THAT(second.error().message, says("another troupe compare is at work in "));
+  CHECK_THAT(second.error().message, says("another troupe is at work in "));
 }
 
 TEST_CASE("trials that are not asked for are told", "[apps]") {

@@ -1,0 +1,251 @@
+#include "apps/board/page.hpp"
+
+#include "apps/cli/text.hpp"
+#include "apps/compare/statistics.hpp"
+#include "kernels/check.hpp"
+#include "runtime/record/json.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+
+namespace troupe {
+namespace {
+
+/// What a page and a table say of a cell.
+struct CellNumbers {
+  Figures figures;
+  Spread updates;
+  Spread epochs;
+  Spread accuracy;  // at the end
+  Spread
+      to_target;  // updates until the first evaluation with the network's $target, of seeds that get there
+  Spread lost_after;  // seconds, of seeds whose run was lost
+};
+
+CellNumbers numbers_of(const BoardCell& cell) {
+  const double target = std::stod(cell.network->words.at("target"));
+  std::vector<double> updates;
+  std::vector<double> epochs;
+  std::vector<double> accuracy;
+  std::vector<double> to_target;
+  std::vector<double> lost_after;
+  for (const Trial& trial : cell.trials) {
+    if (trial.outcome == Outcome::failed) {
+      lost_after.push_back(trial.summary.seconds);
+    }
+    if (trial.outcome != Outcome::finished || trial.curve.empty()) {
+      continue;
+    }
+    updates.push_back(static_cast<double>(trial.summary.updates));
+    epochs.push_back(trial.summary.epochs);
+    if (std::isfinite(trial.curve.back().accuracy)) {
+      accuracy.push_back(trial.curve.back().accuracy);
+    }
+    const auto there =
+        std::find_if(trial.curve.begin(), trial.curve.end(), [&](const CurvePoint& point) {
+          return point.test_loss <= target;
+        });
+    if (there != trial.curve.end()) {
+      to_target.push_back(static_cast<double>(there->updates));
+    }
+  }
+  return {.figures = figures_of(cell.trials, Measure::loss, {}, {}),
+          .updates = spread_of(updates),
+          .epochs = spread_of(epochs),
+          .accuracy = spread_of(accuracy),
+          .to_target = spread_of(to_target),
+          .lost_after = spread_of(lost_after)};
+}
+
+std::string board_number(double value) {
+  return std::isfinite(value) ? json_number(value) : "";
+}
+
+/// "0.3124 ± 0.011", with what became of the other seeds.
+std::string loss_text(const BoardCell& cell) {
+  if (!cell.refused.empty()) {
+    return "refused";
+  }
+  const CellNumbers n = numbers_of(cell);
+  const Figures& f = n.figures;
+  std::string text;
+  const auto add = [&](const std::string& more) {
+    text += (text.empty() ? "" : ", ") + more;
+  };
+  if (f.at_end.count > 0) {
+    add(number(f.at_end.mean, "%.4g") +
+        (f.at_end.count > 1 ? " ± " + number(f.at_end.sd, "%.2g") : ""));
+  }
+  if (f.diverged > 0) {
+    add(concat("diverged ", f.diverged, "/", f.trials));
+  }
+  if (f.failed > 0) {
+    add(concat("lost ", f.failed, "/", f.trials, " at ", number(n.lost_after.mean, "%.2g"), " s"));
+  }
+  return text + (cell.line > 0 && !text.empty() ? "¹" : "");
+}
+
+/// Of one scheme on one network, in the order of conditions.
+struct BoardRow {
+  std::vector<const BoardCell*> cells;
+  double order = INFINITY;  // the loss under the first condition
+};
+
+std::vector<BoardRow> rows_of(const std::vector<BoardCell>& cells, const BoardLine* network) {
+  std::vector<BoardRow> rows;
+  for (const BoardCell& cell : cells) {
+    if (cell.network != network) {
+      continue;
+    }
+    const auto same = std::find_if(rows.begin(), rows.end(), [&](const BoardRow& row) {
+      return row.cells.front()->scheme == cell.scheme;
+    });
+    BoardRow& row = same != rows.end() ? *same : rows.emplace_back();
+    if (row.cells.empty() && cell.refused.empty()) {
+      const Spread loss = numbers_of(cell).figures.at_end;
+      row.order = loss.count > 0 ? loss.mean : INFINITY;
+    }
+    row.cells.push_back(&cell);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const BoardRow& a, const BoardRow& b) {
+    return a.order < b.order;
+  });
+  return rows;
+}
+
+std::string row_text(const BoardRow& row, const std::vector<std::string>& conditions) {
+  const BoardCell& first = *row.cells.front();
+  const CellNumbers n = numbers_of(first);
+  const Figures& f = n.figures;
+  const bool any = f.at_end.count > 0;
+  std::string text = concat("| `",
+                            first.scheme->name(),
+                            "` | ",
+                            first.scheme->names.back(),
+                            " | ",
+                            first.rate,
+                            first.at_edge ? "²" : "");
+  for (const std::string& condition : conditions) {
+    const auto cell = std::find_if(row.cells.begin(), row.cells.end(), [&](const BoardCell* one) {
+      return one->condition == condition;
+    });
+    text += " | " + (cell != row.cells.end() ? loss_text(**cell) : "");
+  }
+  const std::string reached =
+      n.to_target.count == 0
+          ? "never"
+          : number(n.to_target.mean, "%.0f") +
+                (n.to_target.count < f.trials ? concat(" (", n.to_target.count, "/", f.trials, ")")
+                                              : "");
+  text += any ? concat(" | ",
+                       number(n.updates.mean, "%.0f"),
+                       " | ",
+                       reached,
+                       " | ",
+                       number(f.staleness.mean, "%.2f"),
+                       "/",
+                       f.staleness_max,
+                       " | ",
+                       f.bytes_sent.mean > 0 ? mebibytes(f.bytes_sent.mean) : "")
+              : " | | | | ";
+  return text + " |\n";
+}
+
+}  // namespace
+
+std::string board_csv(const std::vector<BoardCell>& cells) {
+  std::string text =
+      "network,condition,scheme,workers,rate,rate_at_edge,condition_line,trials,diverged,failed,"
+      "test_loss,test_loss_sd,accuracy,updates,epochs,updates_to_target,reached_target,"
+      "staleness_mean,staleness_max,bytes_sent,lost_after,says,source\n";
+  for (const BoardCell& cell : cells) {
+    const CellNumbers n = numbers_of(cell);
+    const Figures& f = n.figures;
+    std::string says = cell.refused;
+    for (const Trial& trial : cell.trials) {
+      says = says.empty() && trial.outcome == Outcome::failed ? trial.cause : says;
+    }
+    std::vector<std::string> fields{cell.network->name(),
+                                    cell.condition,
+                                    cell.scheme->name(),
+                                    cell.scheme->names.back(),
+                                    cell.rate,
+                                    cell.at_edge ? "1" : "0",
+                                    std::to_string(cell.line)};
+    for (const std::size_t count : {f.trials, f.diverged, f.failed}) {
+      fields.push_back(std::to_string(count));
+    }
+    for (const double value : {f.at_end.mean,
+                               f.at_end.sd,
+                               n.accuracy.mean,
+                               n.updates.mean,
+                               n.epochs.mean,
+                               n.to_target.mean,
+                               double(n.to_target.count),
+                               f.staleness.mean,
+                               double(f.staleness_max),
+                               f.bytes_sent.mean,
+                               n.lost_after.mean}) {
+      fields.push_back(board_number(value));
+    }
+    fields.push_back(says);
+    fields.push_back(paper_of(*cell.scheme));
+    for (std::size_t i = 0; i < fields.size(); ++i) {
+      text += (i > 0 ? "," : "") + csv_field(fields[i]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string board_page(const std::vector<BoardCell>& cells, const std::set<std::string>& makers) {
+  std::vector<const BoardLine*> networks;
+  std::vector<std::string> conditions;
+  for (const BoardCell& cell : cells) {
+    if (std::find(networks.begin(), networks.end(), cell.network) == networks.end()) {
+      networks.push_back(cell.network);
+    }
+    if (std::find(conditions.begin(), conditions.end(), cell.condition) == conditions.end()) {
+      conditions.push_back(cell.condition);
+    }
+  }
+  std::string text;
+  for (const BoardLine* network : networks) {
+    text +=
+        concat(text.empty() ? "" : "\n", "## ", network->name(), "\n\n| scheme | workers | rate");
+    std::string rule = "|---|---|---";
+    for (const std::string& condition : conditions) {
+      text += " | " + condition;
+      rule += "|---";
+    }
+    text += concat(" | updates | updates to ",
+                   network->words.at("target"),
+                   " | staleness | sent |\n",
+                   rule,
+                   "|---|---|---|---|\n");
+    for (const BoardRow& row : rows_of(cells, network)) {
+      text += row_text(row, conditions);
+    }
+    std::map<std::string, std::vector<std::string>> refused;  // by reason
+    for (const BoardCell& cell : cells) {
+      if (cell.network == network && !cell.refused.empty()) {
+        refused[cell.refused].push_back(concat("`", cell.scheme->name(), "` ", cell.condition));
+      }
+    }
+    for (const auto& [reason, whose] : refused) {
+      text += concat(&whose == &refused.begin()->second ? "\nRefused:\n\n" : "", "- ");
+      for (const std::string& one : whose) {
+        text += one + (&one == &whose.back() ? ": " : ", ");
+      }
+      text += reason + "\n";
+    }
+  }
+  for (const std::string& maker : makers) {
+    text += concat("\nMade by ", maker, ".\n");
+  }
+  return text;
+}
+
+}  // namespace troupe
