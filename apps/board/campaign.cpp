@@ -92,8 +92,8 @@ std::vector<BoardCell> Campaign::run(const BoardLine& network,
   std::vector<BoardCell> cells;
   std::vector<Contender> tuned;
   for (const BoardLine* scheme : schemes) {
-    for (const std::string& rate : board().rates(network, *scheme)) {
-      auto settings = board().settings(network, conditions.front(), *scheme).front();
+    for (const std::string& rate : board_.rates(network, *scheme)) {
+      auto settings = board_.settings(network, conditions.front(), *scheme).front();
       settings.push_back(rate_setting(rate));
       tuned.push_back(
           contender_of(concat(network.name(), " ", scheme->name(), " at ", rate), settings));
@@ -102,7 +102,7 @@ std::vector<BoardCell> Campaign::run(const BoardLine& network,
   const std::vector<Trial> trials = train(tuned, 1);
   std::size_t at = 0;
   for (const BoardLine* scheme : schemes) {
-    const auto rates = board().rates(network, *scheme);
+    const auto rates = board_.rates(network, *scheme);
     const auto first = trials.begin() + static_cast<std::ptrdiff_t>(at);
     const auto last = first + static_cast<std::ptrdiff_t>(rates.size());
     at += rates.size();
@@ -132,7 +132,7 @@ std::vector<BoardCell> Campaign::run(const BoardLine& network,
       std::vector<Contender> contenders;
       std::vector<BoardCell*> whose;
       for (BoardCell* cell : open) {
-        auto lines = board().settings(network, condition, *cell->scheme);
+        auto lines = board_.settings(network, condition, *cell->scheme);
         if (line < lines.size()) {
           lines[line].push_back(rate_setting(cell->rate));
           contenders.push_back(contender_of(

@@ -19,8 +19,9 @@ struct CampaignOptions {
 
 class Campaign {
  public:
-  /// Both outlive this.
-  Campaign(KeptTrials& kept, const CampaignOptions& options) : kept_(kept), options_(options) {}
+  /// All outlive this.
+  Campaign(const Board& board, KeptTrials& kept, const CampaignOptions& options)
+      : board_(board), kept_(kept), options_(options) {}
 
   /// Chooses each scheme's rate by its loss at the end of an undisturbed run with the first seed, then trains it with all
   /// seeds under each of `conditions`, of which the first one is the undisturbed one. After an interrupt what there is.
@@ -35,6 +36,7 @@ class Campaign {
  private:
   std::vector<Trial> train(const std::vector<Contender>& contenders, int seeds);
 
+  const Board& board_;
   KeptTrials& kept_;
   const CampaignOptions& options_;
   std::vector<std::pair<Contender, Trial>> finished_;

@@ -3,6 +3,7 @@
 #include "apps/cli/text.hpp"
 #include "apps/compare/statistics.hpp"
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
@@ -196,6 +197,25 @@ std::string board_csv(const std::vector<BoardCell>& cells) {
       text += (i > 0 ? "," : "") + csv_field(fields[i]);
     }
     text += '\n';
+  }
+  return text;
+}
+
+std::string board_curves(const std::vector<BoardCell>& cells) {
+  std::string text = "network,condition,scheme,seed,updates,seconds,test_loss\n";
+  for (const BoardCell& cell : cells) {
+    for (const Trial& trial : cell.trials) {
+      for (const CurvePoint& point : trial.curve) {
+        text += fill_in("{},{},{},{},{},{},{}\n",
+                        cell.network->name(),
+                        cell.condition,
+                        cell.scheme->name(),
+                        trial.seed,
+                        point.updates,
+                        board_number(point.seconds),
+                        board_number(point.test_loss));
+      }
+    }
   }
   return text;
 }

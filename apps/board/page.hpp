@@ -26,6 +26,9 @@ struct BoardCell {
 /// measured is empty.
 std::string board_csv(const std::vector<BoardCell>& cells);
 
+/// A line an evaluation: network, condition, scheme, seed, updates, seconds, test_loss.
+std::string board_curves(const std::vector<BoardCell>& cells);
+
 /// A table a network, the best under the first condition in front; below it what was refused, and why. `makers`: who has made the trials.
 std::string board_page(const std::vector<BoardCell>& cells, const std::set<std::string>& makers);
 

@@ -113,6 +113,52 @@ std::string title_of(const Comparison& c) {
                             : std::string("one seed"));
 }
 
+/// The loss on the test data at the last evaluation.
+Spread end_loss_of(std::span<const Trial> trials) {
+  std::vector<double> losses;
+  for (const Trial& trial : trials) {
+    if (trial.outcome == Outcome::finished && !trial.curve.empty()) {
+      losses.push_back(trial.curve.back().test_loss);
+    }
+  }
+  return spread_of(losses);
+}
+
+/// `drawn`: the schemes that `titles` and `curves` are of. A panel whose points have all one x is left out.
+std::vector<PlotPanel> panels_of_costs(const Comparison& c,
+                                       const std::vector<std::size_t>& drawn,
+                                       const std::vector<std::string>& titles,
+                                       const std::vector<std::vector<MeanPoint>>& curves) {
+  std::vector<PlotPanel> panels{
+      {.x_label = "mean staleness, versions", .y_label = label_of(c.measure), .log_y = false},
+      {.x_label = "bytes sent", .y_label = "loss on the test data", .log_x = true, .log_y = true}};
+  PlotPanel seconds{.x_label = concat("seconds of the ", c.clock, " clock"),
+                    .y_label = "training loss",
+                    .log_y = true};
+  std::set<double> staleness;
+  std::set<double> bytes;
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    const Figures& f = c.figures[drawn[i]];
+    const double unit = unit_of(c.measure);
+    const Spread loss = end_loss_of(c.trials_of(drawn[i]));
+    staleness.insert(f.staleness.mean);
+    bytes.insert(f.bytes_sent.mean);
+    panels[0].lines.push_back(
+        {titles[i], {{f.staleness.mean, unit * f.at_end.mean, unit * f.at_end.sd}}});
+    panels[1].lines.push_back({titles[i], {{f.bytes_sent.mean, loss.mean, loss.sd}}});
+    seconds.lines.push_back(
+        line_of(titles[i], curves[i], &MeanPoint::seconds, &MeanPoint::train_loss, 1));
+  }
+  if (bytes.size() < 2) {
+    panels.pop_back();
+  }
+  if (staleness.size() < 2) {
+    panels.erase(panels.begin());
+  }
+  panels.push_back(std::move(seconds));
+  return panels;
+}
+
 }  // namespace
 
 std::vector<PlotPanel> curve_panels(const std::vector<std::vector<MeanPoint>>& curves,
@@ -137,9 +183,10 @@ std::vector<PlotPanel> curve_panels(const std::vector<std::vector<MeanPoint>>& c
   return panels;
 }
 
-std::vector<Figure> figures_to_draw(const Comparison& c) {
+std::vector<Figure> figures_to_draw(const Comparison& c, FigureSize size) {
   std::vector<std::vector<MeanPoint>> curves;
   std::vector<std::string> titles;
+  std::vector<std::size_t> drawn;
   for (std::size_t i = 0; i < c.schemes.schemes.size(); ++i) {
     std::vector<MeanPoint> curve = mean_curve(c.trials_of(i), c.measure);
     if (curve.empty() || std::isnan(curve.back().value.mean)) {
@@ -151,6 +198,7 @@ std::vector<Figure> figures_to_draw(const Comparison& c) {
           concat(" (", c.figures[i].trials - lost, "/", c.figures[i].trials, " seeds)");
     }
     curves.push_back(std::move(curve));
+    drawn.push_back(i);
   }
   if (curves.empty()) {
     return {};
@@ -164,6 +212,11 @@ std::vector<Figure> figures_to_draw(const Comparison& c) {
                          .title = title_of(c),
                          .panels = {*std::move(panel)}});
     }
+  }
+  figures.push_back(
+      {.stem = "costs", .title = title_of(c), .panels = panels_of_costs(c, drawn, titles, curves)});
+  for (Figure& figure : figures) {
+    figure.size = size;
   }
   return figures;
 }

@@ -17,7 +17,10 @@ std::vector<PlotPanel> curve_panels(const std::vector<std::vector<MeanPoint>>& c
                                     const std::string& clock);
 
 /// `curves`, and of each varied key whose values are all numbers `against-KEY`: the measure at the end against these
-/// values, one line for each combination of the other keys. None where nothing was evaluated.
-std::vector<Figure> figures_to_draw(const Comparison& comparison);
+/// values, one line for each combination of the other keys; and `costs`, what the schemes have paid: the measure against
+/// the staleness, the loss at the end against the bytes sent, and the training loss over seconds. None where nothing was
+/// evaluated.
+std::vector<Figure> figures_to_draw(const Comparison& comparison,
+                                    FigureSize size = FigureSize::screen);
 
 }  // namespace troupe

@@ -7,6 +7,7 @@
 #include "apps/topologies/blueprint.hpp"
 #include "apps/verbs/verb.hpp"
 #include "kernels/wording.hpp"
+#include "messages/experiment.hpp"
 #include "runtime/record/output_file.hpp"
 
 #include <fnmatch.h>
@@ -146,7 +147,7 @@ int run_board(Console& console, const BoardArguments& arguments) {
                                         line.note(text);
                                       }
                                     }};
-  Campaign campaign(*kept, options);
+  Campaign campaign(board(), *kept, options);
   std::vector<BoardCell> cells;
   for (const BoardLine* network : part->networks) {
     const auto more = campaign.run(*network, part->schemes, part->conditions);
@@ -156,13 +157,14 @@ int run_board(Console& console, const BoardArguments& arguments) {
   if (makers.empty()) {
     makers.insert(maker_of_trials());
   }
-  for (const auto& [name, text] :
-       {std::pair{"board.csv", board_csv(cells)}, {"board.md", board_page(cells, makers)}}) {
+  for (const auto& [name, text] : {std::pair{"board.csv", board_csv(cells)},
+                                   {"curves.csv", board_curves(cells)},
+                                   {"board.md", board_page(cells, makers)}}) {
     if (auto written = write_file(std::filesystem::path(arguments.out) / name, text); !written) {
       return fail(console, written.error());
     }
   }
-  console.out << "files    " << arguments.out << ": board.md, board.csv" << std::endl;
+  console.out << "files    " << arguments.out << ": board.md, board.csv, curves.csv" << std::endl;
   if (Interrupts::count() > 0) {
     console.err << "troupe: interrupted; the same words go on from here" << std::endl;
     return 130;

@@ -32,6 +32,7 @@ struct CompareArguments {
   std::vector<std::string> varied;
   std::string clock = "virtual";
   std::string out;
+  std::string size = kFigureSizes.front();
   std::optional<double> target;
   int seeds = 1;
   int jobs = 0;  // 0: as many as there are cores
@@ -167,12 +168,16 @@ Result<void> run_all(Console& console, Comparison& c, KeptTrials& kept, int jobs
 }
 
 /// Table, files, curves. Error (lost) where a file cannot be written; curves may be missing.
-Result<void> report(Console& console, const Comparison& c, const std::string& folder) {
+Result<void> report(Console& console,
+                    const Comparison& c,
+                    const std::string& folder,
+                    FigureSize size) {
   console.out << table_text(c) << "files    " << folder << '\n' << std::flush;
   TROUPE_TRY(write_files(folder, c));
-  const std::vector<Figure> figures = figures_to_draw(c);
+  const std::vector<Figure> figures = figures_to_draw(c, size);
   remove_figures(folder, "curves");
   remove_figures(folder, "against-");
+  remove_figures(folder, "costs");
   if (figures.empty()) {
     const bool none = std::ranges::none_of(
         c.trials, [](const Trial& trial) { return trial.outcome == Outcome::finished; });
@@ -231,7 +236,8 @@ int compare(Console& console, CompareArguments arguments) {
     console.err << "troupe: interrupted; what was finished is reported; the same words with --out "
                 << arguments.out << " go on from here" << std::endl;
   }
-  if (auto reported = report(console, *prepared, arguments.out); !reported || !all_kept) {
+  if (auto reported = report(console, *prepared, arguments.out, figure_size_of(arguments.size));
+      !reported || !all_kept) {
     return fail(console, !reported ? reported.error() : all_kept.error());
   }
   return code;
@@ -279,6 +285,10 @@ Command declare_compare() {
               "empty, or that of the same comparison, which goes on where it was ended",
        .type = "DIR",
        .refuse_empty = kEmptyFolder},
+      {.names = "--size",
+       .value = &arguments->size,
+       .doc = "of figures: screen, a page's or a column's width (default: screen)",
+       .legal = {kFigureSizes.begin(), kFigureSizes.end()}},
       {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"}};
   const auto set = set_options(arguments->set, "sets a key of all schemes; repeatable");
   options.insert(options.begin() + 2, set.begin(), set.end());

@@ -20,6 +20,7 @@ namespace {
 struct PlotArguments {
   std::vector<std::string> folders;
   std::string out;
+  std::string size = kFigureSizes.front();
   std::string title;
 };
 
@@ -35,7 +36,9 @@ Measure measure_of_curves(const std::vector<FolderCurve>& curves) {
   return Measure::accuracy;
 }
 
-Figure figure_of(const std::vector<FolderCurve>& curves, const std::string& title) {
+Figure figure_of(const std::vector<FolderCurve>& curves,
+                 const std::string& title,
+                 FigureSize size) {
   const Measure measure = measure_of_curves(curves);
   std::vector<std::vector<MeanPoint>> means;
   std::vector<std::string> titles;
@@ -59,7 +62,7 @@ Figure figure_of(const std::vector<FolderCurve>& curves, const std::string& titl
       points.push_back({.x = point.epochs, .y = point.train_loss.mean});
     }
   }
-  return {.stem = "curves", .title = title, .panels = std::move(panels)};
+  return {.stem = "curves", .title = title, .panels = std::move(panels), .size = size};
 }
 
 /// What of the figure is in the folder: "curves.svg, curves.png, curves.pdf, curves.gnuplot".
@@ -79,7 +82,7 @@ int plot(Console& console, const PlotArguments& arguments) {
   if (!curves) {
     return fail(console, {curves.error().kind, "plot: " + curves.error().message});
   }
-  const Figure figure = figure_of(*curves, arguments.title);
+  const Figure figure = figure_of(*curves, arguments.title, figure_size_of(arguments.size));
   if (figure_script(figure).empty()) {
     return fail(console,
                 {ErrorKind::data,
@@ -116,6 +119,10 @@ Command declare_plot() {
                       {.names = "--title",
                        .value = &arguments->title,
                        .doc = "above the figure (default: none)"},
+                      {.names = "--size",
+                       .value = &arguments->size,
+                       .doc = "of figures: screen, a page's or a column's width (default: screen)",
+                       .legal = {kFigureSizes.begin(), kFigureSizes.end()}},
                       {.names = "--out",
                        .value = &arguments->out,
                        .doc = "folder for the figure; made here, or empty (default: runs/plot-N)",

@@ -121,7 +121,7 @@ TEST_CASE("a comparison is drawn over epochs, over seconds, and against what was
           "[apps]") {
   const Comparison c = comparison_of_replicas();
   const std::vector<Figure> figures = figures_to_draw(c);
-  REQUIRE(figures.size() == 2);
+  REQUIRE(figures.size() == 3);
   CHECK(figures[0].stem == "curves");
   REQUIRE(figures[0].panels.size() == 3);
   const PlotPanel& losses = figures[0].panels[2];
@@ -155,7 +155,7 @@ TEST_CASE("a key of words, or of one value, has no axis", "[apps]") {
   for (Contender& scheme : c.schemes.schemes) {
     scheme.values[1] = "2";
   }
-  CHECK(figures_to_draw(c).size() == 1);
+  CHECK(figures_to_draw(c).size() == 2);  // curves and costs
   for (Trial& trial : c.trials) {
     trial.curve.clear();
   }
@@ -167,7 +167,7 @@ TEST_CASE("what changes along with a key is no line of its own", "[apps]") {
   Comparison c = comparison_of_replicas();
   c.varied[1].joined = true;
   const std::vector<Figure> figures = figures_to_draw(c);
-  REQUIRE(figures.size() == 2);
+  REQUIRE(figures.size() == 3);
   CHECK(figures[1].panels[0].lines.size() == 1);
 }
 
@@ -194,7 +194,7 @@ TEST_CASE("logarithmic axes come where they say something and are possible", "[a
                                       .log_y = true}}});
   };
   CHECK_THAT(script({{1, 3}, {2, 0.5}}),
-             says("set logscale y\nset ytics (0.1, 0.2, 0.5, 1, 2, 5)"));
+             says("set ytics (0.1, 0.2, 0.5, 1, 2, 5)\nset logscale y"));
   CHECK_THAT(script({{1, 1}, {2, 0.9}}), !says("\nset logscale"));
   CHECK_THAT(script({{1, 1}, {2, 0}}), !says("\nset logscale"));
   CHECK_THAT(script({{1, 1e6}, {2, 1}}), says("set ytics (1, 10, 100, 1000, 10000, 1e+05, 1e+06)"));
@@ -277,6 +277,29 @@ TEST_CASE("troupe plot draws runs and comparisons together", "[apps]") {
   const Said wrong = run_program({"plot", folder / "first", "--out", folder / "p"});
   CHECK(wrong.code == 3);
   CHECK_THAT(wrong.err, says("first/metrics.jsonl:"));
+}
+
+TEST_CASE("what schemes cost is drawn: staleness, bytes and seconds", "[apps]") {
+  Comparison c = comparison_of_replicas();
+  for (Trial& trial : c.trials) {
+    const auto scheme = static_cast<std::int64_t>(trial.scheme);
+    trial.summary.bytes_sent = 1000 * (scheme + 1);
+    trial.summary.staleness[0] = {.mean = 0, .max = scheme, .histogram = {{scheme, 1}}};
+  }
+  judge(c);
+  const auto figures = figures_to_draw(c, FigureSize::column);
+  CHECK(figures.back().stem == "costs");
+  CHECK(figures.back().size == FigureSize::column);
+  const auto& panels = figures.back().panels;
+  REQUIRE(panels.size() == 3);
+  CHECK(panels[0].y_label == "accuracy on the test data, %");
+  CHECK(panels[0].lines[5].points[0].y == Approx(69));
+  CHECK(panels[1].log_x);
+  CHECK(panels[1].lines[5].points[0].x == 6000);
+  CHECK(panels[1].lines[0].points[0].y == Approx(0.46));  // the mean of 1 - 0.49 and 1 - 0.59
+  CHECK(panels[2].x_label == "seconds of the virtual clock");
+  CHECK(panels[2].y_label == "training loss");
+  CHECK_THAT(figure_script(figures.back()), says("with yerrorbars"));
 }
 
 TEST_CASE("what a title says is never a command", "[apps]") {
