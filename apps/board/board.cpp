@@ -17,8 +17,12 @@ extern const char* const kBoardLines;
 namespace {
 
 /// How many names each kind of line begins with.
-constexpr std::array<std::pair<std::string_view, std::size_t>, 5> kKinds{
-    {{"network", 1}, {"rates", 2}, {"workers", 1}, {"condition", 2}, {"scheme", 2}}};
+constexpr std::array<std::pair<std::string_view, std::size_t>, 6> kKinds{{{"network", 1},
+                                                                          {"rates", 2},
+                                                                          {"workers", 1},
+                                                                          {"condition", 2},
+                                                                          {"scheme", 2},
+                                                                          {"ordering", 4}}};
 
 Result<BoardLine> parse_line(const std::string& text) {
   std::istringstream in(text);
@@ -26,6 +30,10 @@ Result<BoardLine> parse_line(const std::string& text) {
   in >> line.kind;
   for (std::string part; in >> part;) {
     const std::size_t equals = part.find('=');
+    if (part == ":") {
+      std::getline(in >> std::ws, line.text);
+      break;
+    }
     if (equals == part.npos) {
       line.names.push_back(part);
     } else if (part.front() == '$') {

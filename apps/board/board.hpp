@@ -12,10 +12,11 @@ namespace troupe {
 
 /// A line of the file: "scheme NAME ... KEY=VALUE... $WORD=VALUE...".
 struct BoardLine {
-  std::string kind;                   // "network", "rates", "workers", "condition" or "scheme"
-  std::vector<std::string> names;     // what stands in front of the first KEY=VALUE
-  std::vector<std::string> settings;  // KEY=VALUE, as --set takes it
+  std::string kind;  // "network", "rates", "workers", "condition", "scheme" or "ordering"
+  std::vector<std::string> names;            // what stands in front of the first KEY=VALUE
+  std::vector<std::string> settings;         // KEY=VALUE, as --set takes it
   std::map<std::string, std::string> words;  // of $WORD=VALUE
+  std::string text{};                        // behind " : "
 
   const std::string& name() const { return names.front(); }
 };

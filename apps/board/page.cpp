@@ -154,6 +154,59 @@ std::string row_text(const BoardRow& row, const std::vector<std::string>& condit
   return text + " |\n";
 }
 
+/// A row of the table of orderings; "" where one of the two schemes was not measured there.
+std::string ordering_text(const BoardLine& ordering,
+                          const std::vector<BoardCell>& cells,
+                          const BoardLine* network) {
+  const std::string& column = ordering.names[1];
+  const auto measured_of = [&](const std::string& scheme) {
+    for (const BoardCell& cell : cells) {
+      if (cell.network == network && cell.condition == ordering.name() &&
+          cell.scheme->name() == scheme) {
+        const CellNumbers n = numbers_of(cell);
+        return column == "updates"     ? n.updates
+               : column == "staleness" ? n.figures.staleness
+                                       : n.figures.at_end;
+      }
+    }
+    return Spread{};
+  };
+  const Spread better = measured_of(ordering.names[2]);
+  const Spread worse = measured_of(ordering.names[3]);
+  if (better.count == 0 || worse.count == 0) {
+    return "";
+  }
+  const auto variance = [](const Spread& spread) {
+    return spread.count > 1 ? spread.sd * spread.sd / static_cast<double>(spread.count) : 0;
+  };
+  const double ahead = (worse.mean - better.mean) * (column == "updates" ? -1 : 1);
+  const double noise = 2 * std::sqrt(variance(better) + variance(worse));
+  const auto shown = [](const std::string& name, const Spread& spread) {
+    return concat("`",
+                  name,
+                  "` ",
+                  number(spread.mean, "%.4g"),
+                  spread.count > 1 ? " ± " + number(spread.sd, "%.2g") : "");
+  };
+  return concat("| ",
+                ordering.text,
+                " | ",
+                network->name(),
+                " | ",
+                ordering.name(),
+                " | ",
+                column,
+                " | ",
+                shown(ordering.names[2], better),
+                " | ",
+                shown(ordering.names[3], worse),
+                " | ",
+                ahead > noise    ? "held"
+                : ahead < -noise ? "refuted"
+                                 : "neither: within the noise",
+                " |\n");
+}
+
 }  // namespace
 
 std::string board_csv(const std::vector<BoardCell>& cells) {
@@ -220,7 +273,9 @@ std::string board_curves(const std::vector<BoardCell>& cells) {
   return text;
 }
 
-std::string board_page(const std::vector<BoardCell>& cells, const std::set<std::string>& makers) {
+std::string board_page(const Board& board,
+                       const std::vector<BoardCell>& cells,
+                       const std::set<std::string>& makers) {
   std::vector<const BoardLine*> networks;
   std::vector<std::string> conditions;
   for (const BoardCell& cell : cells) {
@@ -261,6 +316,18 @@ std::string board_page(const std::vector<BoardCell>& cells, const std::set<std::
       }
       text += reason + "\n";
     }
+  }
+  std::string orderings;
+  for (const BoardLine* network : networks) {
+    for (const BoardLine* ordering : board.of_kind("ordering")) {
+      orderings += ordering_text(*ordering, cells, network);
+    }
+  }
+  if (!orderings.empty()) {
+    text +=
+        "\n## Orderings\n\n| what is published | network | condition | of | better | worse | "
+        "verdict |\n|---|---|---|---|---|---|---|\n" +
+        orderings;
   }
   for (const std::string& maker : makers) {
     text += concat("\nMade by ", maker, ".\n");

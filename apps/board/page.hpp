@@ -29,7 +29,11 @@ std::string board_csv(const std::vector<BoardCell>& cells);
 /// A line an evaluation: network, condition, scheme, seed, updates, seconds, test_loss.
 std::string board_curves(const std::vector<BoardCell>& cells);
 
-/// A table a network, the best under the first condition in front; below it what was refused, and why. `makers`: who has made the trials.
-std::string board_page(const std::vector<BoardCell>& cells, const std::set<std::string>& makers);
+/// A table a network, the best under the first condition in front; below it what was refused, and why. Behind these what
+/// became of the board's orderings: held or refuted where the means are further apart than twice the deviation of their
+/// difference. `makers`: who has made the trials.
+std::string board_page(const Board& board,
+                       const std::vector<BoardCell>& cells,
+                       const std::set<std::string>& makers);
 
 }  // namespace troupe

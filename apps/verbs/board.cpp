@@ -159,7 +159,7 @@ int run_board(Console& console, const BoardArguments& arguments) {
   }
   for (const auto& [name, text] : {std::pair{"board.csv", board_csv(cells)},
                                    {"curves.csv", board_curves(cells)},
-                                   {"board.md", board_page(cells, makers)}}) {
+                                   {"board.md", board_page(board(), cells, makers)}}) {
     if (auto written = write_file(std::filesystem::path(arguments.out) / name, text); !written) {
       return fail(console, written.error());
     }

@@ -42,6 +42,7 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
       {"rnu"},
       2,
       "there is no verb \"rnu\", did you mean \"run\"? (verbs: help, run, sim, replay, compare, "
+      "board, "
       "plan, "
       "plot, config, data, eval, predict, sample, sharpness, ckpt, explain, conformance, node, "
       "keys, "

@@ -67,8 +67,9 @@ NOT_RUN = [
     (r"^(tests/(dev/test\.sh|tools/tidy\.py)|git|clang-format-14) ", "belongs to a clone; tests/tools/dev_test.py has test.sh and the hook"),
     (r"^(cmake|mkdir|ctest|build/release/tests/)", "builds and tests; check_package.sh has the tutorial's steps"),
     (r"^OMP_\w+=|bench (peers|gpu)|reduction=nccl|devices=\[cuda", "needs PyTorch or GPUs"),
-    (r"-m venv ", "installs PyTorch"),
     (r"^troupe watch (?!--help)", "serves until it is interrupted; watch_browser.py has it"),
+    (r"-m venv ", "installs what comes from the Python package index"),
+    (r"^python3 apps/site/", "belongs to a clone; tests/tools/site_test.py makes and builds the site"),
     (r"^troupe bench(?! --help)", "tests/apps/bench_test runs all rows"),
 ]
 
