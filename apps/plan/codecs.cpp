@@ -1,6 +1,7 @@
 #include "apps/plan/codecs.hpp"
 
 #include "apps/cli/text.hpp"
+#include "apps/plan/traffic.hpp"
 #include "apps/topologies/exchange.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
@@ -66,7 +67,7 @@ std::string codecs_text(const Blueprint& b) {
                                 "weights, and so do these, one copy more each"
                               : "; the servers keep what replicas have, one copy more";
   direction("down", down, down.whole ? "" : had);
-  return text;
+  return text + traffic_text(b);
 }
 
 std::string told_text(const Blueprint& b) {

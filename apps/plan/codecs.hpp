@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// What messages to servers and back are made of, and what is kept for them; "" where they are the numbers.
+/// What messages to servers and back are made of, and what is kept for them, where they are not the numbers; and how many bytes
+/// travel.
 std::string codecs_text(const Blueprint& blueprint);
 
 /// What replicas without servers send one another for each mini-batch; "" where that is not known.

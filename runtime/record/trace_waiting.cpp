@@ -53,6 +53,7 @@ ThreadTimes::ThreadTimes(const std::vector<ActorTimes*>& actors, TimeSpan run) :
   for (ActorTimes* const actor : actors) {
     unite(actor->busy, run);
     unite(actor->pending, run);
+    std::erase_if(actor->wants, [](const TimeSpan& span) { return span.start >= span.end; });
     std::sort(actor->wants.begin(), actor->wants.end(), starts_before);
     busy.insert(busy.end(), actor->busy.begin(), actor->busy.end());
     pending.insert(pending.end(), actor->pending.begin(), actor->pending.end());

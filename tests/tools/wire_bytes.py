@@ -11,7 +11,7 @@ headers of messages, credits and heartbeats. Where replicas wait for nobody, the
 run ends, so that up to two messages less come over. Needs root: exit status 4, with the reason, where namespaces cannot be made; 1 if
 the law was broken.
 
-Before, and without root: what `plan` predicts of these runs, and of others on the virtual clock, is within 5 % of what the second run
+Before, and without root: what `plan` predicts of these runs (of rings it says nothing), and of others on the virtual clock, is within 5 % of what the second run
 counts more than the first (where it says "at most", no more than that).
 """
 
@@ -39,8 +39,8 @@ EVEN = "replicas.exchange=parameter_server replicas.rule=asgd"
 MORE_CASES = [
     EVEN, f"{EVEN} replicas.count=4 pipeline.stages=3", f"{EVEN} {UP}=terngrad", f"{EVEN} {UP}.qsgd.levels=15 {DOWN}=fp16",
     f"{EVEN} replicas.exchange.parameter_server.n_push=5 replicas.exchange.parameter_server.n_fetch=2",
-    "replicas.exchange=averaging replicas.exchange.averaging.period=5", "replicas.exchange=easgd", "replicas.exchange=diloco",
-    f"replicas.exchange=bmuf {UP}.random_k.density=0.1", "replicas.exchange=sgp replicas.count=4", f"{SERVER} {UP}=e3m0",
+    "replicas.exchange=averaging replicas.exchange.averaging.period=5", "replicas.exchange=easgd", "replicas.exchange=diloco replicas.exchange.diloco.period=5",
+    f"replicas.exchange=bmuf replicas.exchange.bmuf.period=5 {UP}=int8_block", "replicas.exchange=sgp replicas.count=4", f"{SERVER} {UP}=e3m0",
 ]  # fmt: skip
 CASES = [
     # settings, the part of what is counted that crosses the cable: the servers stand on alpha, beside one of the replicas
@@ -81,7 +81,7 @@ def measured(machines, node, settings, updates, out):
 
 def unpredicted(program, folder, settings, number):
     """"" where the prediction holds, and what is said of it."""
-    words = [word for setting in f"{TASK} {settings}".split() for word in ("--set", setting)]
+    words = [word for setting in f"{TASK} model.mlp.hidden=[96,96] {settings}".split() for word in ("--set", setting)]
     more = []
     for updates in UPDATES:
         out = Path(folder) / f"predicted-{number}-{updates}"
@@ -92,7 +92,7 @@ def unpredicted(program, folder, settings, number):
         more.append(json.loads((out / "summary.json").read_text()))
     counted = more[1]["bytes_sent"] - more[0]["bytes_sent"]
     batches = (more[1]["samples"] - more[0]["samples"]) / more[1]["experiment"]["data"]["batch_size"]
-    plan = subprocess.run([program, "plan", "teacher-mlp", *words], capture_output=True, text=True, timeout=120).stdout
+    plan = subprocess.run([program, "plan", "teacher-mlp", *words, "--set", f"stop.updates={UPDATES[1]}"], capture_output=True, text=True, timeout=120).stdout
     told = re.search(r"traffic +each replica sends (at most )?([\d,]+) bytes(?: and gets ([\d,]+))?", plan)
     if not told:
         return True, "plan predicts nothing"
@@ -107,7 +107,7 @@ def main():
     given = parser.parse_args()
     broken = 0
     with tempfile.TemporaryDirectory(prefix="troupe-wire-bytes-") as folder:
-        for number, settings in enumerate([settings for settings, _ in CASES] + MORE_CASES):
+        for number, settings in enumerate([settings for settings, _ in CASES if RING not in settings] + MORE_CASES):
             wrong, what = unpredicted(Path(given.program).resolve(), folder, settings, number)
             broken += wrong
             print(f"{settings}: {what}{', WRONG' if wrong else ''}", flush=True)

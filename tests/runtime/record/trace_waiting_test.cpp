@@ -34,7 +34,8 @@ std::string text_of(const std::vector<TraceSlice>& slices) {
 }  // namespace
 
 TEST_CASE("where nothing was there to do, an actor lacked what its sequence wanted", "[record]") {
-  ActorTimes actor{.busy = {{10, 20}, {30, 40}}, .wants = {{{20, 25}, kData}}};
+  ActorTimes actor{.busy = {{10, 20}, {30, 40}},
+                   .wants = {{{20, 20}, kWeights}, {{20, 25}, kData}}};
   const ThreadTimes thread({&actor}, {0, 50});
   CHECK(text_of(thread.waiting_of(actor)) ==
         "0-10 nothing to do bubble; 20-25 data bubble; 25-30 nothing to do bubble; 40-50 nothing "
