@@ -1,6 +1,7 @@
 #include "apps/cli/command_line.hpp"
 
 #include "actors/exchange/built_in.hpp"
+#include "apps/cli/completion.hpp"
 #include "apps/cli/options.hpp"
 #include "apps/cli/registered.hpp"
 #include "apps/cli/version.hpp"
@@ -26,7 +27,8 @@ struct Verb {
 /// A new verb is one line here.
 constexpr std::array kVerbs{
     Verb{"help",
-         "how a verb is used; or what a key, a scheme, a preset or a term is",
+         "how a verb is used; or what a key, a scheme, a preset or a term is; --man: all as a man "
+         "page",
          declare_explain},
     Verb{"run", "train on the real clock", declare_run},
     Verb{"sim", "train on the virtual clock: exactly repeatable, times modelled", declare_sim},
@@ -36,6 +38,7 @@ constexpr std::array kVerbs{
     Verb{"plan",
          "stages, memory, bubble and staleness of an experiment, without running it",
          declare_plan},
+    Verb{"runs", "the runs of a folder: how far they are, and what came of them", declare_runs},
     Verb{"plot", "draw the curves of runs and comparisons in one figure", declare_plot},
     Verb{"trace",
          "what each actor of a run did when: the file for Perfetto, and its sums",
@@ -60,6 +63,11 @@ constexpr std::array kVerbs{
     Verb{"node", "plays its part of runs that are led from other hosts", declare_node},
     Verb{"keys", "certificates for the hosts of a cluster", declare_keys},
     Verb{"doctor", "what this machine has and what would be used", declare_doctor},
+    Verb{"completion",
+         "a script for a shell, which then completes verbs, options and keys",
+         [] {
+           return Command();
+         }},
     Verb{"bench", "measures the budgets of the project here, as ratios", declare_bench},
 };
 
@@ -122,7 +130,8 @@ bool is_verb(const std::string& word) {
 struct Verbs {
   std::vector<Syntax> syntax;
   std::vector<VerbAction> actions;
-  std::string word;  // of --help-keys, which all have that take an experiment
+  std::string word;   // of --help-keys, which all have that take an experiment
+  std::string shell;  // of completion, which tells of all verbs
 };
 
 std::unique_ptr<Verbs> declare_verbs() {
@@ -138,6 +147,13 @@ std::unique_ptr<Verbs> declare_verbs() {
                                 .refuse_empty = "name a word, such as rate"});
       syntax.footer =
           "Presets: troupe run --list. Keys: troupe keys, troupe help KEY.\n" + registered_help();
+    }
+    if (syntax.name == "completion") {
+      syntax.options.push_back({.names = "SHELL",
+                                .value = &all->shell,
+                                .doc = "bash, zsh or fish",
+                                .legal = {"bash", "zsh", "fish"},
+                                .required = true});
     }
     all->syntax.push_back(std::move(syntax));
     all->actions.push_back(std::move(command.action));
@@ -175,6 +191,10 @@ int dispatch(int argc, const char* const* argv, Console& console) {
     console.out << verb_help(program, *verb, true);
     return 0;
   }
+  if (asks && argc == 3 && std::string_view(argv[2]) == "--man") {
+    console.out << man_page(program, verbs);
+    return 0;
+  }
   const std::array<const char*, 2> whole{argv[0], "--help"};
   const auto request = asks && argc == 2 ? parse_words(2, whole.data(), program, verbs)
                                          : parse_words(argc, argv, program, verbs);
@@ -192,6 +212,10 @@ int dispatch(int argc, const char* const* argv, Console& console) {
   }
   if (!declared->word.empty()) {
     return show_keys(console, declared->word);
+  }
+  if (!declared->shell.empty()) {
+    console.out << completion_script(declared->shell, verbs);
+    return 0;
   }
   if (request->verb) {
     const auto code = declared->actions[*request->verb](console);

@@ -40,6 +40,7 @@ Command declare_replay();
 Command declare_compare();
 Command declare_board();
 Command declare_plan();
+Command declare_runs();
 Command declare_plot();
 Command declare_trace();
 Command declare_watch();

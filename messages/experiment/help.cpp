@@ -1,4 +1,5 @@
 #include "experiment.pb.h"
+#include "messages/experiment/settings.hpp"
 #include "messages/experiment/values.hpp"
 
 #include <algorithm>
@@ -163,6 +164,25 @@ std::string experiment_help(std::string_view word) {
     out += laid_out(row, type_width);
   }
   return out;
+}
+
+std::vector<std::string> experiment_settings() {
+  Names all;
+  for (const auto& [path, field] : all_keys()) {
+    const bool one = !field->is_repeated();
+    const Names names = one && is_choice(*field) ? alternatives_of(*kind_of(*field->message_type()))
+                        : one && field->enum_type() ? values_of(*field->enum_type())
+                        : one && field->cpp_type() == pb::FieldDescriptor::CPPTYPE_BOOL
+                            ? Names{"true", "false"}
+                            : Names{""};
+    if (field->containing_oneof() || (is_group(*field) && one && !is_choice(*field))) {
+      continue;  // an alternative is a value of its choice
+    }
+    for (const std::string& name : names) {
+      all.push_back(path + '=' + name);
+    }
+  }
+  return all;
 }
 
 }  // namespace troupe

@@ -49,6 +49,20 @@ foreach(name ${protos})
   install(FILES ${PROJECT_SOURCE_DIR}/messages/${name}.proto DESTINATION include/troupe/messages/${folder})
   install(FILES ${PROJECT_BINARY_DIR}/messages/${name}.pb.h DESTINATION include/troupe/${folder})
 endforeach()
+# What the program says of itself: its manual's page, and what shells complete.
+foreach(made "man/man1/troupe.1|help --man" "bash-completion/completions/troupe|completion bash"
+             "zsh/site-functions/_troupe|completion zsh" "fish/vendor_completions.d/troupe.fish|completion fish")
+  string(REPLACE "|" ";" made ${made})
+  list(GET made 0 file)
+  list(GET made 1 words)
+  install(CODE "
+    set(file \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATAROOTDIR}/${file}\")
+    message(STATUS \"Making: \${file}\")
+    cmake_path(GET file PARENT_PATH folder)
+    file(MAKE_DIRECTORY \${folder})
+    separate_arguments(words UNIX_COMMAND \"${words}\")
+    execute_process(COMMAND $<TARGET_FILE:troupe> \${words} OUTPUT_FILE \${file} COMMAND_ERROR_IS_FATAL ANY)")
+endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT troupeTargets NAMESPACE troupe:: DESTINATION ${package_dir})
