@@ -281,6 +281,21 @@ void finish_files(RunFiles& files,
   }
 }
 
+/// `reader`, which may be null, and then `next`, which may be empty, get each line of metrics.jsonl.
+template <class Reader>
+std::function<void(std::string_view)> read_by(Reader* reader,
+                                              std::function<void(std::string_view)> next) {
+  if (!reader) {
+    return next;
+  }
+  return [reader, next = std::move(next)](std::string_view line) {
+    reader->line(line);
+    if (next) {
+      next(line);
+    }
+  };
+}
+
 /// `others`: null where all machines play here.
 Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Others* others) {
   const proto::Experiment& e = blueprint.experiment;
@@ -309,8 +324,13 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
       clock,
       cast,
       {.header = !options.resume || options.new_folder, .stages_work = !options.driver});
-  config.line = options.line;
+  config.line = read_by(files->board.get(), options.line);
   Recorder recorder(std::move(config), files->metrics.get(), progress ? &*progress : nullptr);
+  if (files->board) {
+    files->board->staleness = [&recorder] {
+      return recorder.staleness();
+    };
+  }
   const RunParts parts{blueprint, cast, recorder, files->metrics.get(), files->orders};
   std::optional<Archive> state;
   if (options.resume) {

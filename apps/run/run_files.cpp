@@ -25,6 +25,7 @@ Result<std::unique_ptr<OutputFile>> open_file(const RunFiles& files,
 Result<void> fill(RunFiles& files,
                   const Blueprint& blueprint,
                   const Cast& cast,
+                  bool virtual_clock,
                   const Checkpoint* resume) {
   if (files.directory && !resume) {
     TROUPE_TRY(write_file(*files.directory / "experiment.textproto",
@@ -37,6 +38,17 @@ Result<void> fill(RunFiles& files,
     auto metrics = open_file(files, "metrics.jsonl", resume, resume ? resume->metrics_bytes : 0);
     TROUPE_TRY(metrics);
     files.metrics = std::move(*metrics);
+  }
+  if (files.directory && blueprint.experiment.record().tensorboard()) {
+    auto board = TensorBoard::open(*files.directory / "tensorboard",
+                                   blueprint.experiment,
+                                   {.virtual_clock = virtual_clock,
+                                    .resumed = resume ? std::optional(resume->step) : std::nullopt,
+                                    .metrics = files.metrics->path()});
+    if (!board) {
+      return board.error();
+    }
+    files.board = std::move(*board);
   }
   std::vector<std::string> names;
   for (const Cast::Member& member : cast.members) {
@@ -62,12 +74,13 @@ Result<void> fill(RunFiles& files,
 }  // namespace
 
 bool RunFiles::failed() const {
-  return (metrics && metrics->failed()) ||
+  return (metrics && metrics->failed()) || (board && board->file().failed()) ||
          std::ranges::any_of(orders, [](const auto& order) { return order->failed(); });
 }
 
 bool RunFiles::in_place() const {
   return (!directory || place.in_place()) && (!metrics || metrics->in_place()) &&
+         (!board || board->file().in_place()) &&
          std::ranges::all_of(
              orders, [](const auto& order) { return !order->text() || order->text()->in_place(); });
 }
@@ -91,7 +104,7 @@ Result<RunFiles> open_files(const Blueprint& blueprint,
     TROUPE_TRY(make_run_directory(*files.directory));
   }
   files.place = files.directory ? FilePlace(*files.directory) : FilePlace();
-  if (auto filled = fill(files, blueprint, cast, from); !filled) {
+  if (auto filled = fill(files, blueprint, cast, options.virtual_clock, from); !filled) {
     if (!from) {
       std::error_code code;
       std::filesystem::remove_all(*files.directory, code);  // ours, and of no use to anybody
@@ -125,6 +138,10 @@ Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& bl
   }
   if (files.metrics) {
     note(files.metrics->close());
+  }
+  if (files.board) {
+    files.board->finish(result.exit_code == 0 && result.cause.empty());
+    note(files.board->file().close());
   }
   for (const auto& order : files.orders) {
     note(order->close());

@@ -4,6 +4,7 @@
 #include "apps/run/run.hpp"
 #include "runtime/record/order_log.hpp"
 #include "runtime/record/output_file.hpp"
+#include "runtime/record/tensorboard.hpp"
 
 #include <filesystem>
 #include <memory>
@@ -19,6 +20,7 @@ struct RunFiles {
   std::optional<std::filesystem::path> directory;
   FilePlace place{};  // of the directory
   std::unique_ptr<OutputFile> metrics;
+  std::unique_ptr<TensorBoard> board;  // null: not wanted
   // On the virtual clock one, else one a thread; empty: not wanted
   std::vector<std::string> order_names;
   std::vector<std::unique_ptr<OrderLog>> orders;

@@ -12,7 +12,9 @@
 #include "apps/run/run_folder.hpp"
 #include "apps/verbs/verb.hpp"
 #include "kernels/wording.hpp"
+#include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
+#include "runtime/record/tensorboard.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -74,6 +76,36 @@ Result<void> write_files(const std::filesystem::path& folder, const Comparison& 
                                    {"curves.csv", curves_text(c)},
                                    {"runs.csv", runs_text(c)}}) {
     TROUPE_TRY(write_file(folder / name, text));
+  }
+  return {};
+}
+
+/// Each trial's curve and experiment as event files of TensorBoard, whose tab HPARAMS then has the comparison as a table.
+Result<void> write_boards(const std::filesystem::path& folder, const Comparison& c) {
+  for (const Trial& trial : c.trials) {
+    const Contender& scheme = c.schemes.schemes[trial.scheme];
+    proto::Experiment experiment = scheme.resolved;
+    experiment.set_seed(trial.seed);
+    if (trial.curve.empty() || !experiment.record().tensorboard()) {
+      continue;
+    }
+    std::string name = concat(scheme.label, " seed=", trial.seed);
+    std::replace(name.begin(), name.end(), '/', '_');
+    auto board = TensorBoard::open(folder / name, experiment, {.virtual_clock = true});
+    if (!board) {
+      return board.error();
+    }
+    for (const CurvePoint& point : trial.curve) {
+      JsonObject line;
+      line("kind", "evaluation")("step", point.updates)("epoch", point.epochs);
+      line("seconds", point.seconds)("loss", point.test_loss)("accuracy", point.accuracy);
+      line("train_loss", point.train_loss);
+      (*board)->line(line.text());
+    }
+    (*board)->finish(trial.outcome == Outcome::finished);
+    if (auto closed = (*board)->file().close(); !closed) {
+      return closed.error();
+    }
   }
   return {};
 }
@@ -174,6 +206,7 @@ Result<void> report(Console& console,
                     FigureSize size) {
   console.out << table_text(c) << "files    " << folder << '\n' << std::flush;
   TROUPE_TRY(write_files(folder, c));
+  TROUPE_TRY(write_boards(std::filesystem::path(folder) / "tensorboard", c));
   const std::vector<Figure> figures = figures_to_draw(c, size);
   remove_figures(folder, "curves");
   remove_figures(folder, "against-");

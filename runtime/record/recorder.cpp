@@ -267,6 +267,14 @@ void Recorder::flush() {
   }
 }
 
+std::vector<Histogram> Recorder::staleness() const {
+  std::vector<Histogram> all;
+  for (const ShardTotals& shard : shards_) {
+    all.push_back(shard.staleness);
+  }
+  return all;
+}
+
 Summary Recorder::summary(std::int64_t step) const {
   const auto samples_before = [&](std::int64_t steps) {
     return c_.sizes.samples_before(steps * c_.batches_per_update);

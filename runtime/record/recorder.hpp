@@ -55,6 +55,9 @@ class Recorder final : public RecordSink {
   /// reported.
   Summary summary(std::int64_t step) const;
 
+  /// In versions, of each shard so far.
+  std::vector<Histogram> staleness() const;
+
   /// Steps of which everything is in.
   std::int64_t completed() const { return steps_.completed(); }
 
