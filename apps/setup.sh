@@ -5,7 +5,7 @@
 
 troupe_packages=(g++ cmake ninja-build libdnnl-dev libcaf-dev libzmq3-dev libprotobuf-dev protobuf-compiler libspdlog-dev
                  libcli11-dev zlib1g-dev libarchive-dev libpng-dev libjpeg-dev libtiff-dev libwebp-dev libstb-dev
-                 libssl-dev libcpp-httplib-dev libcurl4-openssl-dev libeigen3-dev)
+                 libssl-dev libcpp-httplib-dev prometheus-cpp-dev libcurl4-openssl-dev libeigen3-dev)
 
 # What a verb makes use of where it is there, and tells where it is not: gnuplot draws the curves of `troupe compare`.
 troupe_optional_packages=(gnuplot-nox)
@@ -14,7 +14,8 @@ troupe_optional_packages=(gnuplot-nox)
 troupe_test_packages=(catch2 clang-format-14 python3 git libboost-context-dev)
 
 # What tests can do without: lld links them in a fifth of the time. Clang compiles sanitized code in half of GCC's time, and is
-# the second compiler that everything must pass; its clang-tidy looks for mistakes.
+# the second compiler that everything must pass; its clang-tidy looks for mistakes. (tests/tools/prometheus.py and shell.py also make use of
+# prometheus, zsh, fish and mandoc where they are; these are not installed here.)
 troupe_optional_test_packages=(lld clang-19 libclang-rt-19-dev llvm-19 clang-tidy-19)
 
 # troupe_install PACKAGE...: installs those that are not there yet.

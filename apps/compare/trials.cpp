@@ -125,6 +125,7 @@ void fail(Trial& trial, ErrorKind kind, std::string cause) {
 void run_trial(Trial& trial, const Contender& scheme, const TrialOptions& options) {
   proto::Experiment experiment = scheme.resolved;
   experiment.set_seed(trial.seed);
+  experiment.mutable_record()->set_prometheus("");  // others may run beside it
   const auto blueprint = make_blueprint(experiment);
   if (!blueprint) {
     fail(trial, blueprint.error().kind, blueprint.error().message);

@@ -2,6 +2,7 @@
 
 #include "apps/cli/status_line.hpp"
 #include "apps/cli/version.hpp"
+#include "apps/run/metrics_server.hpp"
 #include "apps/run/real_clock.hpp"
 #include "apps/run/tracing.hpp"
 #include "apps/topologies/placement.hpp"
@@ -17,6 +18,7 @@
 #include "runtime/cluster/node.hpp"
 #include "runtime/cluster/started_process.hpp"
 #include "runtime/cluster/tls.hpp"
+#include "runtime/serve/http.hpp"
 #include "runtime/system/threads.hpp"
 
 #include <fcntl.h>
@@ -92,13 +94,24 @@ Played play_part(const Invitation& invitation,
     return {.exit_code = static_cast<int>(placement.error().kind),
             .failed = placement.error().message};
   }
+  const std::string& address = blueprint->experiment.record().prometheus();
+  auto metrics = MetricsServer::start(
+      address, invitation.process, is_loopback(address) ? nullptr : &std::cerr);
+  if (!metrics) {
+    refuse_invitation(*lead, metrics.error());
+    return {.exit_code = static_cast<int>(metrics.error().kind), .failed = metrics.error().message};
+  }
   Node node(invitation,
             placement->process_of,
             std::move(lead),
             host,
             run_bounds(*blueprint, placement->process_of.size()));
+  const auto served = *std::move(metrics);  // ends before the node, which it asks
   const bool joined = node.join(version(), placement->digest);
   if (joined) {
+    if (served) {
+      served->watch(&node);
+    }
     Cast cast = make_cast(*blueprint);
     if (invitation.life > 0) {
       make_anew(cast, placement->process_of, invitation.process);

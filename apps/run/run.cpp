@@ -2,6 +2,7 @@
 
 #include "apps/plan/room.hpp"
 #include "apps/run/checkpoints.hpp"
+#include "apps/run/metrics_server.hpp"
 #include "apps/run/real_clock.hpp"
 #include "apps/run/recorder_config.hpp"
 #include "apps/run/run_files.hpp"
@@ -297,7 +298,7 @@ std::function<void(std::string_view)> read_by(Reader* reader,
 }
 
 /// `others`: null where all machines play here.
-Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Others* others) {
+Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* others) {
   const proto::Experiment& e = blueprint.experiment;
   TROUPE_TRY(check_clock(blueprint, options.virtual_clock));
   // Of several processes each has a part alone.
@@ -308,6 +309,11 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
   }
   if (options.driver) {
     TROUPE_TRY(options.driver->prepare(blueprint, cast));
+  }
+  auto metrics =
+      MetricsServer::start(options.driver ? "" : e.record().prometheus(), 0, options.progress);
+  if (!metrics) {
+    return metrics.error();
   }
   auto files = open_files(blueprint, options, cast);
   TROUPE_TRY(files);
@@ -324,12 +330,15 @@ Result<RunResult> run(const Blueprint& blueprint, const RunOptions& options, Oth
       clock,
       cast,
       {.header = !options.resume || options.new_folder, .stages_work = !options.driver});
-  config.line = read_by(files->board.get(), options.line);
+  config.line = read_by(files->board.get(), read_by(metrics->get(), options.line));
   Recorder recorder(std::move(config), files->metrics.get(), progress ? &*progress : nullptr);
   if (files->board) {
     files->board->staleness = [&recorder] {
       return recorder.staleness();
     };
+  }
+  if (*metrics) {
+    options.tee = (*metrics)->attend(recorder, options.tee, e.resumed().seconds(), others);
   }
   const RunParts parts{blueprint, cast, recorder, files->metrics.get(), files->orders};
   std::optional<Archive> state;

@@ -167,6 +167,15 @@ std::vector<int> Channel::peers() const {
   return numbers;
 }
 
+std::map<int, Traffic> Channel::traffic() const {
+  const std::lock_guard lock(mutex_);
+  std::map<int, Traffic> all;
+  for (const auto& [number, peer] : peers_) {
+    all[number] = {.sent = peer->sent, .received = peer->received};
+  }
+  return all;
+}
+
 std::chrono::steady_clock::time_point Channel::heard(int peer) const {
   return peers_.at(peer)->heard;
 }

@@ -17,6 +17,7 @@
 
 #include "messages/wire.hpp"
 #include "runtime/cluster/curve.hpp"
+#include "runtime/system/others.hpp"
 
 #include <sys/types.h>
 
@@ -104,6 +105,9 @@ class Channel {
 
   // -- from any thread
 
+  /// By peer; of one that was renewed, since then.
+  std::map<int, Traffic> traffic() const;
+
   /// Waits for nothing but a moment of the thread's. Nothing is sent to a peer that was dropped, or that there
   /// is no channel to. WireError as check_parcel().
   void send(int to, Parcel parcel);
@@ -142,7 +146,7 @@ class Channel {
   std::map<int, std::unique_ptr<Peer>> peers_;
   Events events_;
 
-  std::mutex mutex_;  // guards who the peers are, Peer::queue, Peer::dropped and these
+  mutable std::mutex mutex_;  // guards who the peers are, Peer::queue, Peer::dropped and these
   bool woken_ = false;
   bool closing_ = false;
 

@@ -5,6 +5,7 @@
 #include "runtime/cluster/shared_memory.hpp"
 #include "runtime/cluster/zmq_calls.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -39,6 +40,10 @@ struct Channel::Peer {
   std::string endpoint{};         // to connect to
   std::optional<Lender> lends{};  // on this host
   bool greeted = false;           // its hello has come
+
+  // Bytes of frames; written by the thread alone.
+  std::atomic<std::uint64_t> sent = 0;
+  std::atomic<std::uint64_t> received = 0;
 
   // Guarded by mutex_.
   std::deque<Parcel> queue{};

@@ -135,6 +135,7 @@ void Channel::receive(int from, Peer& peer) {
 
 void Channel::take(int from, Peer& peer, std::span<const std::byte> frame) {
   peer.heard = std::chrono::steady_clock::now();
+  peer.received += frame.size();
   if (!peer.greeted) {
     const MemoryOffer memory =
         check_hello(frame, static_cast<std::uint32_t>(from), token_, peer.life);
@@ -159,9 +160,11 @@ bool Channel::transmit(Peer& peer) {
       make_message(peer.pending, std::move(first.frame), std::move(first.text));
       peer.pieces.pop_front();
     }
+    const std::size_t bytes = peer.pending->bytes().size();
     if (sent == kFramesInATurn || !peer.pending->send(peer.socket)) {
       return true;
     }
+    peer.sent += bytes;
     peer.pending.reset();
   }
   const std::lock_guard lock(mutex_);

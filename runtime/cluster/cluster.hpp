@@ -41,6 +41,8 @@ class Cluster : public Others {
 
   std::string players() const override;
 
+  std::map<int, Traffic> traffic() const override { return channel_.traffic(); }
+
  protected:
   static constexpr int kLead = 0;
   // Recipient of ParcelKind::end: the run was lost, and does so.

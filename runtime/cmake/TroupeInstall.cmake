@@ -72,4 +72,5 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/troupeConfig.cmake ${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindCAF.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindZeroMQ.cmake ${CMAKE_CURRENT_LIST_DIR}/FindHttplib.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/FindPrometheusCore.cmake
         DESTINATION ${package_dir})

@@ -7,6 +7,7 @@
 #include "runtime/system/driver.hpp"
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,12 @@ struct RecordBatch;
 struct RunState;
 struct Theatre;
 class Trace;
+
+/// Bytes between this process and another.
+struct Traffic {
+  std::uint64_t sent = 0;
+  std::uint64_t received = 0;
+};
 
 class Others {
  public:
@@ -76,6 +83,9 @@ class Others {
   virtual std::string players() const = 0;
 
   virtual Progress progress() const = 0;
+
+  /// By process, of the channels to them; tensors in shared memory do not count. From every thread.
+  virtual std::map<int, Traffic> traffic() const { return {}; }
 
   /// Fills in what the machines elsewhere say of themselves; those that do not answer are gone.
   virtual void explain(std::vector<Standstill>& told) = 0;

@@ -42,6 +42,7 @@ ROOMS = [
     (r"httplib\.h", {"runtime/serve"}),
     (r"spdlog/|fmt/", {"runtime/system"}),
     (r"CLI/", {"apps"}),
+    (r"prometheus/", {"apps/run"}),
     (r"catch2/", {"tests"}),
     (r"(nanobind/|Python\.h)", {"apps/python"}),
 ]

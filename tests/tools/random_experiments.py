@@ -103,6 +103,7 @@ SKIPS = [["fork { name: 'a' }", "join { name: 'a' }"], ["fork { name: 'b' }", "a
          ["fork { name: 'a' }"], ["join { name: 'b' }"]]  # fmt: skip
 LEFT_OUT = {
     "placement.devices",  # of this machine
+    "record.prometheus",  # ports of this machine, where many run at once
     "placement.on",  # processes_matrix.py draws it
     "resumed",  # --resume writes it
     "clock.modelled",  # real seconds
