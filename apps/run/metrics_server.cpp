@@ -291,7 +291,7 @@ std::string MetricsServer::page() {
     tell_run(all, *summary_, before_);
   }
   tell_lines(all, last_);
-  for (const auto& [peer, traffic] : others_ ? others_->traffic() : std::map<int, Traffic>()) {
+  for (const auto& [peer, traffic] : others_ ? others_->traffic() : std::map<int, LinkBytes>()) {
     const char* const help =
         "Bytes between this process and another, without tensors in shared memory";
     all.counter("troupe_link_bytes_total",

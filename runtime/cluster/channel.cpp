@@ -167,9 +167,9 @@ std::vector<int> Channel::peers() const {
   return numbers;
 }
 
-std::map<int, Traffic> Channel::traffic() const {
+std::map<int, LinkBytes> Channel::traffic() const {
   const std::lock_guard lock(mutex_);
-  std::map<int, Traffic> all;
+  std::map<int, LinkBytes> all;
   for (const auto& [number, peer] : peers_) {
     all[number] = {.sent = peer->sent, .received = peer->received};
   }

@@ -106,7 +106,7 @@ class Channel {
   // -- from any thread
 
   /// By peer; of one that was renewed, since then.
-  std::map<int, Traffic> traffic() const;
+  std::map<int, LinkBytes> traffic() const;
 
   /// Waits for nothing but a moment of the thread's. Nothing is sent to a peer that was dropped, or that there
   /// is no channel to. WireError as check_parcel().

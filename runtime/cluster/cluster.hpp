@@ -41,7 +41,7 @@ class Cluster : public Others {
 
   std::string players() const override;
 
-  std::map<int, Traffic> traffic() const override { return channel_.traffic(); }
+  std::map<int, LinkBytes> traffic() const override { return channel_.traffic(); }
 
  protected:
   static constexpr int kLead = 0;

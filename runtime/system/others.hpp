@@ -19,7 +19,7 @@ struct Theatre;
 class Trace;
 
 /// Bytes between this process and another.
-struct Traffic {
+struct LinkBytes {
   std::uint64_t sent = 0;
   std::uint64_t received = 0;
 };
@@ -85,7 +85,7 @@ class Others {
   virtual Progress progress() const = 0;
 
   /// By process, of the channels to them; tensors in shared memory do not count. From every thread.
-  virtual std::map<int, Traffic> traffic() const { return {}; }
+  virtual std::map<int, LinkBytes> traffic() const { return {}; }
 
   /// Fills in what the machines elsewhere say of themselves; those that do not answer are gone.
   virtual void explain(std::vector<Standstill>& told) = 0;
