@@ -50,7 +50,7 @@ struct Push {
 };
 
 /// The share of a tied parameter's gradient that a chunk other than its owner has for mini-batch
-/// stamp.batch; stamp.chunk is the sender's. Or that of a copy of the same chunk (pipeline.copies).
+/// stamp.batch; stamp.chunk is the sender's. Or that of an alternate: another stage of the same chunk (pipeline.copies).
 struct TiedPush {
   Ref<StageRole> from;
   Stamp stamp;

@@ -4,13 +4,13 @@
 //
 //   stage --Pull--> shard --PullReply--> stage
 //   stage --Push--> shard --Apply--> optimizer --Applied--> shard
-//   stage of another chunk, or another copy of the stage --TiedPush--> shard     (fan_in.hpp)
+//   stage of another chunk, or an alternate of the stage --TiedPush--> shard     (fan_in.hpp)
 //   shard --Norms--> shard of chunk 0 --Decide--> every shard     (clipping.hpp)
 //   director --Release--> shard --Concluded--> director
 //
 // Invariants: the step grows by exactly 1 with each push; a push is counted once, whatever
 // arrives twice; at most one push is on its way to the next step; a pull is answered with exactly the
-// step and the reach that it names; evaluation steps are pinned until released. Of a chunk in several copies pushes come in
+// step and the reach that it names; evaluation steps are pinned until released. Of a chunk with alternates pushes come in
 // any order, and the steps of each round but its last move nothing.
 #pragma once
 
@@ -112,7 +112,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
 
   bool is_new(Ref<LearnerRole> from, std::uint64_t sequence);
 
-  /// Of a tied parameter, or of a copy's mini-batch for its round's update.
+  /// Of a tied parameter, or of an alternate's mini-batch for its round's update.
   void keep_share(TiedPush m) {
     const std::int64_t batch = m.stamp.batch;
     const bool copy = m.stamp.chunk == c_.chunk;
@@ -120,11 +120,10 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
     tied_.keep(copy ? end_of_round(batch) : batch, {m.slice, place}, std::move(m.gradient));
   }
 
-  /// In the order of mini-batches, in which the copies of a stage need not hand them in.
+  /// In the order of mini-batches, in which alternates need not hand them in.
   void enqueue(Push m) {
-    const auto later = std::find_if(queue_.begin(), queue_.end(), [&](const Push& other) {
-      return other.stamp.batch > m.stamp.batch;
-    });
+    const auto later = std::ranges::find_if(
+        queue_, [&](const Push& other) { return other.stamp.batch > m.stamp.batch; });
     queue_.insert(later, std::move(m));
   }
 

@@ -39,7 +39,7 @@ class ShardClient {
   /// The same for an evaluation at `step`. `own`: as MarkDue::own.
   std::uint64_t pull_pinned(const WeightsPart& part, std::int64_t step, bool own, Effects& fx);
 
-  /// Pushes the gradient of the mini-batch of `update`. Of a chunk in several copies, each round's last
+  /// Pushes the gradient of the mini-batch of `update`. Of a chunk with alternates, each round's last
   /// mini-batch alone makes an update; the others' gradients go ahead as shares of it.
   void push(const Action& update, BatchGradient batch, std::int32_t copies, Effects& fx);
 

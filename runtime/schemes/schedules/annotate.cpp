@@ -15,7 +15,7 @@ class Annotator {
 
   void annotate(Action& action) {
     Chunk& chunk = chunks_[action.chunk];
-    // Copies of a stage read the round before, as the last round of the others may be under way still.
+    // Alternates read the round before, as the last round of the others may be under way still.
     action.natural = std::max<std::int64_t>(0, chunk.updates - (stride_ > 1 ? 1 : 0)) * stride_;
     if (action.act == Act::forward && action.micro_batch == 0) {
       chunk.first.push_back(action.natural);

@@ -9,7 +9,6 @@
 #include <compare>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace troupe {
@@ -40,7 +39,7 @@ std::string to_string(const Action& action);
 Action later(Action action, std::int64_t batches);
 
 /// A stage's actions: the prologue, then the period again and again, each time `stride` mini-batches
-/// later: one, or of a chunk in several copies as many as there are. A run of N mini-batches is the same sequence without the actions of mini-batch N and
+/// later: one, or of a chunk with alternates as many as there are. A run of N mini-batches is the same sequence without the actions of mini-batch N and
 /// after.
 struct Sequence {
   std::vector<Action> prologue;
@@ -60,7 +59,7 @@ struct ScheduleOptions {
   std::vector<std::int32_t>
       stage_of{};                   // by chunk, as in pipeline.stage_of; empty: the schedule's own
   std::vector<std::string> rows{};  // of schedule file (file.hpp)
-  std::vector<std::int32_t> copies{};  // by chunk, as in pipeline.copies; empty: one each
+  std::vector<std::int32_t> copies{};  // alternates by chunk: pipeline.copies; empty: one each
   OptionValues values{};               // of pipeline.schedule.custom
 };
 
@@ -141,7 +140,7 @@ Result<void> check_schedule_options(const ScheduleOptions& options);
 /// long; of those that would start together, the chunk nearest to the loss is first. Not for
 /// schedules that place several chunks on a stage themselves.
 ///
-/// With `copies` (PipeDream's 1F1B-RR, Narayanan et al. 2019) mini-batch b on a chunk of r copies is the
+/// With `copies` (PipeDream's 1F1B-RR, Narayanan et al. 2019) mini-batch b on a chunk of r alternates is the
 /// stage's b mod r of them, forward and backward. Steps are mini-batches still: step b + 1 moves the
 /// weights where r divides b + 1, by the mean gradient of the last r; the others keep theirs for it.
 Result<Schedule> make_schedule(const ScheduleOptions& options);

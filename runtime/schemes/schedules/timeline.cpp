@@ -63,7 +63,7 @@ void to_parts(Arrivals& arrivals,
   }
 }
 
-/// Times at which chunks in several copies have their steps.
+/// Times at which chunks with alternates have their steps.
 class Steps {
  public:
   explicit Steps(const Schedule& schedule)
@@ -88,7 +88,7 @@ class Steps {
   }
 
   const Schedule& s_;
-  std::vector<std::map<std::int64_t, double>> done_;  // by chunk and update: of its last copy
+  std::vector<std::map<std::int64_t, double>> done_;  // by chunk and update: of its last alternate
 };
 
 bool sends_error(Act act) {
@@ -121,7 +121,7 @@ Timeline simulate(const Schedule& schedule,
     if (a.act == Act::forward) {
       ready = std::max(ready, steps.of(a));
     }
-    // Of a chunk's copies, the last of each round makes the update.
+    // Of a chunk's alternates, the last of each round makes the update.
     const bool kept = a.act == Act::update && (a.batch + 1) % schedule.copies_of(a.chunk) != 0;
     const double start = std::max(clock[k], ready);
     const double end = start + (kept ? 0 : duration(a.act, t));
