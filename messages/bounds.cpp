@@ -165,8 +165,11 @@ class Visitor {
   }
 
   void real(double x, Bound bound) {
-    const bool asked = bound == Bound::number || bound == Bound::seconds || bound == Bound::share;
+    const bool asked = bound == Bound::number || bound == Bound::seconds || bound == Bound::share ||
+                       bound == Bound::rate;
     expect(!asked || std::isfinite(x), "a number that is not finite");
+    expect(bound != Bound::rate || (x >= 0 && x <= b_.rate),
+           "a learning rate that the run does not have");
     expect(bound != Bound::share || (x >= 0 && x <= 1), "a share that is not from 0 to 1");
     expect(bound != Bound::seconds || x >= 0, "a time before the run");
   }

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@ struct RunBounds {
   std::int64_t most = std::int64_t{1} << 40;
   std::int64_t batches = std::int64_t{1} << 40;       // mini-batches of a replica, at most
   std::int64_t rows = std::int64_t{1} << 40;          // samples of a batch
+  double rate = std::numeric_limits<double>::max();   // of learning
   std::int64_t classes = 0;                           // of labels, and of tokens; 0: there are none
   std::vector<std::vector<std::int64_t>> elements{};  // by chunk and slice; empty: not known
   std::vector<SampleShapes> inputs{};                 // by chunk; empty: not known

@@ -44,6 +44,7 @@ enum class Bound : std::uint8_t {
   push,           // mini-batches that one push stands for
   number,         // finite
   share,          // ... from 0 to 1: what a gradient is scaled by
+  rate,           // a learning rate of the run
   seconds,        // ... and not negative
   reach,          // a ReachKind
   index,          // of a message's kind

@@ -155,7 +155,7 @@ struct Alarm {
 struct ScaleRate {
   double factor = 1;
 
-  static constexpr auto kFacts = said_by<ExtensionRole>(is::number);
+  static constexpr auto kFacts = said_by<ExtensionRole>(is::rate);
 
   Stamp identity() const { return {}; }
 };

@@ -60,7 +60,7 @@ struct Slice {
   Reach reach{};
 
   static constexpr auto kFacts =
-      bounded(is::weights, is::count_or_not, is::count_or_not, is::number, is::inside);
+      bounded(is::weights, is::count_or_not, is::count_or_not, is::rate, is::inside);
 };
 
 /// A chunk's slices, all of one View.

@@ -51,7 +51,7 @@ struct Contribution {
                                          is::push,
                                          is::count,
                                          is::any,
-                                         is::number,
+                                         is::rate,
                                          is::share,
                                          is::share,
                                          is::message,

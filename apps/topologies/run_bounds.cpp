@@ -3,6 +3,7 @@
 #include "experiment.pb.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace troupe {
 namespace {
@@ -37,6 +38,18 @@ void add_shapes(RunBounds& bounds, const Blueprint& b) {
   }
 }
 
+/// The greatest learning rate that an update of the run may have. Schedules fall, but for factors above 1 of those that go
+/// by steps; what programs of others make of it nobody knows.
+double largest_rate(const Blueprint& b, std::int64_t updates) {
+  const proto::Experiment& e = b.experiment;
+  if (e.extension().has_custom() || e.pipeline().weights().has_custom()) {
+    return std::numeric_limits<double>::max();
+  }
+  const Rate rate = rate_of(b);
+  const double factor = std::max(1.0, e.decoupled().synthetic().rate_factor());
+  return 1.001 * factor * std::max(rate.full(), rate.at(updates));
+}
+
 }  // namespace
 
 RunBounds run_bounds(const Blueprint& b, std::size_t actors) {
@@ -59,6 +72,7 @@ RunBounds run_bounds(const Blueprint& b, std::size_t actors) {
                            static_cast<std::int64_t>(std::min(kMessagesMax * micro_batches,
                                                               static_cast<double>(bounds.most))));
     bounds.batches = b.updates * b.batches_per_update + kBeyondMax;
+    bounds.rate = largest_rate(b, bounds.batches * bounds.replicas);
     bounds.rows =
         std::max({largest_micro_batch(b), std::int64_t{e.data().batch_size()}, kEvaluationMax}) *
         b.data->labels_per_sample();

@@ -4,7 +4,7 @@
 #include "runtime/model/layers/junction.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <utility>
@@ -129,8 +129,7 @@ class Cutter {
 
   bool has_entry(std::size_t layer, const std::string& skip) const {
     const BundleShape& after = network_.after[layer];
-    return std::any_of(
-        after.begin(), after.end(), [&](const NamedShape& entry) { return entry.name == skip; });
+    return std::ranges::any_of(after, [&](const NamedShape& entry) { return entry.name == skip; });
   }
 
   /// How x is to be held for the layer: as it is, if that will do.
@@ -162,8 +161,7 @@ class Cutter {
   bool add_on_skip(std::size_t i, Skip& skip) {
     const BundleShape& before = network_.after[i - 1];
     const std::string name = network_.layers[i]->skip();
-    const auto entry = std::find_if(
-        before.begin(), before.end(), [&](const NamedShape& one) { return one.name == name; });
+    const auto entry = std::ranges::find(before, name, &NamedShape::name);
     Held held{.whole = entry->shape, .spread = skip.spread, .groups = skip.groups};
     if (!network_.layers[i]->part(held, part(0))) {
       return false;
@@ -308,8 +306,7 @@ std::vector<Bundle> for_parts(Bundle made, const WidthPart& from) {
 
 void add_pieces(Bundle& to, Bundle more) {
   for (NamedTensor& entry : more) {
-    const auto same = std::find_if(
-        to.begin(), to.end(), [&](const NamedTensor& one) { return one.name == entry.name; });
+    const auto same = std::ranges::find(to, entry.name, &NamedTensor::name);
     if (same != to.end()) {
       *same = std::move(entry);
     } else {
@@ -322,6 +319,29 @@ void add_pieces(Bundle& to, Bundle more) {
   std::stable_sort(to.begin(), to.end(), [&](const NamedTensor& a, const NamedTensor& b) {
     return is_piece(a) != is_piece(b) ? is_piece(a) : is_piece(a) && a.name < b.name;
   });
+}
+
+bool pieces_agree(const Bundle& there, const Bundle& more, std::int64_t parts) {
+  std::map<std::int64_t, std::int64_t> rows;  // by part
+  for (const Bundle* const bundle : {&there, &more}) {
+    for (const NamedTensor& entry : *bundle) {
+      for (std::int64_t t = 0; entry.tensor && t < parts; ++t) {
+        if (entry.name == piece_from(t) || entry.name == piece_for(t)) {
+          rows[t] = entry.tensor.shape()[0];
+        }
+      }
+    }
+  }
+  std::int64_t all = 0;
+  bool equal = true;
+  for (const auto& [part, count] : rows) {
+    all += count;
+    equal = equal && count == rows.begin()->second;
+  }
+  return equal || std::ranges::all_of(rows, [&](const auto& row) {
+           return std::ssize(rows) == parts ? row.second == rows_of(all, {row.first, parts}).count
+                                            : std::abs(row.second - rows.begin()->second) <= 1;
+         });
 }
 
 }  // namespace troupe

@@ -20,7 +20,6 @@
 #include "runtime/model/network.hpp"
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace troupe {
@@ -46,5 +45,9 @@ std::vector<Bundle> for_parts(Bundle made, const WidthPart& from);
 
 /// Joins what parts have sent, in their order, whatever order it came in.
 void add_pieces(Bundle& to, Bundle more);
+
+/// Whether the pieces of these two bundles can be of one batch: they have as many samples each or, where samples are what
+/// the `parts` share, about as many, and once all are there rows_of() each.
+bool pieces_agree(const Bundle& there, const Bundle& more, std::int64_t parts);
 
 }  // namespace troupe

@@ -19,7 +19,7 @@ T take(std::map<MicroBatch, T>& from, const MicroBatch& key) {
 
 void Arrivals::keep(Activation&& m) {
   if (!draws(m.stamp.chunk)) {
-    add_pieces(inputs_[micro_batch_of(m.stamp)], std::move(m.bundle));
+    add(inputs_, m.stamp, std::move(m.bundle));
     return;
   }
   TROUPE_BELIEVE(m.bundle.size() > 1, "chunk ", m.stamp.chunk, " was sent an input without labels");
@@ -31,7 +31,17 @@ void Arrivals::keep(Activation&& m) {
 }
 
 void Arrivals::keep(ErrorSignal&& m) {
-  add_pieces(errors_[micro_batch_of(m.stamp)], std::move(m.bundle));
+  add(errors_, m.stamp, std::move(m.bundle));
+}
+
+void Arrivals::add(std::map<MicroBatch, Bundle>& to, const Stamp& stamp, Bundle more) const {
+  const auto there = to.find(micro_batch_of(stamp));
+  TROUPE_BELIEVE(
+      parts_ == 1 || pieces_agree(there == to.end() ? Bundle{} : there->second, more, parts_),
+      "pieces for chunk ",
+      stamp.chunk,
+      " of other samples than those of the other parts");
+  add_pieces(to[micro_batch_of(stamp)], std::move(more));
 }
 
 std::optional<Want> Arrivals::missing(const Action& a, Needs needs) const {

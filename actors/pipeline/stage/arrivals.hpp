@@ -25,8 +25,10 @@ class Arrivals {
     Tensor labels;  // where the chunk needs them; elsewhere empty
   };
 
-  /// `buffer`: mini-batches that each chunk but the first can draw its inputs from; 0: each once, in order.
-  explicit Arrivals(std::size_t buffer = 0) : buffer_(buffer) {}
+  /// `buffer`: mini-batches that each chunk but the first can draw its inputs from; 0: each once, in order. `parts`: that
+  /// work on a chunk together.
+  explicit Arrivals(std::size_t buffer = 0, std::int64_t parts = 1)
+      : buffer_(buffer), parts_(parts) {}
 
   /// Adds to what other parts have sent for the same micro-batch. To be drawn from a buffer: the bundle's last entry has the
   /// labels.
@@ -78,7 +80,11 @@ class Arrivals {
 
   bool draws(std::int32_t chunk) const { return buffer_ > 0 && chunk > 0; }
 
+  /// Adds what a part has sent to what others have. BadSender where it is of other samples than theirs.
+  void add(std::map<MicroBatch, Bundle>& to, const Stamp& stamp, Bundle more) const;
+
   std::size_t buffer_;
+  std::int64_t parts_;
   std::map<MicroBatch, Bundle> inputs_;
   std::map<MicroBatch, Tensor> labels_;
   std::map<MicroBatch, Bundle> errors_;

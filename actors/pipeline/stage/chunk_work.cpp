@@ -39,7 +39,7 @@ ChunkWork::ChunkWork(const StageConfig& config, const SequenceCursor& cursor)
                .chunks = c_.chunks,
                .shard_of = c_.company.shard_of}),
       in_hand_(shards_),
-      arrivals_(static_cast<std::size_t>(c_.modules ? c_.modules->buffer : 0)),
+      arrivals_(static_cast<std::size_t>(c_.modules ? c_.modules->buffer : 0), c_.schedule->width),
       stashes_(c_.keep, c_.stage),
       statistics_({.replica = c_.replica,
                    .served = c_.served || !c_.schedule->copies.empty(),
@@ -294,7 +294,7 @@ void ChunkWork::run_weight_gradient(const Action& a, Effects& fx) {
               chunk(a.chunk), stashes_.take_deltas(a), sums_.take(a.chunk), divide_by(a)});
 }
 
-/// The last micro-batch makes the sum a mean, or the chunk's copy's share of one.
+/// The last micro-batch makes the sum a mean, or an alternate's share of one.
 std::int32_t ChunkWork::divide_by(const Action& a) const {
   return last_micro_batch(a) ? c_.schedule->options.micro_batches * c_.schedule->copies_of(a.chunk)
                              : 1;

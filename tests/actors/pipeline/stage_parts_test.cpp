@@ -6,6 +6,7 @@
 #include "actors/pipeline/stage/sequence_cursor.hpp"
 #include "actors/pipeline/stage/sequence_wait.hpp"
 #include "actors/pipeline/stage/stashes.hpp"
+#include "messages/bad_sender.hpp"
 #include "tests/support/catch.hpp"
 
 namespace stage_parts_test {
@@ -78,6 +79,34 @@ TEST_CASE("an action lacks first what only another machine can bring") {
   CHECK(arrivals.missing(forward(3, 1, 1), kHead) == Want::activation);
   CHECK(arrivals.missing(backward(3, 0, 1), kInner) == Want::error);
   CHECK_FALSE(arrivals.missing(backward(3, 0, 1), kHead));
+}
+
+TEST_CASE("pieces of parts are of the same samples") {
+  Stream stream(Device{});
+  const auto rows = [&](std::int64_t count) {
+    return stream.allocate({count, 2});
+  };
+  const auto came = [&](std::vector<std::int64_t> counts, const std::string& piece) {
+    Arrivals arrivals(0, std::ssize(counts));
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+      if (piece == "x<") {
+        arrivals.keep(Activation{{0, 1, 3, 0}, {{piece + std::to_string(t), rows(counts[t])}}});
+      } else {
+        arrivals.keep(ErrorSignal{{0, 1, 3, 0}, {{piece + std::to_string(t), rows(counts[t])}}});
+      }
+    }
+  };
+  for (const std::string piece : {"x<", "x>"}) {
+    CAPTURE(piece);
+    CHECK_NOTHROW(came({4, 4}, piece));
+    CHECK_NOTHROW(came({3, 4}, piece));  // 7 samples
+    CHECK_NOTHROW(came({1, 2, 1, 2}, piece));
+    CHECK_THROWS_AS(came({4, 3}, piece), BadSender);  // 7 have the greater share behind
+    CHECK_THROWS_AS(came({4, 6}, piece), BadSender);
+    CHECK_THROWS_AS(came({4, 4, 1}, piece), BadSender);
+    CHECK_THROWS_AS(came({2, 1, 1, 2}, piece), BadSender);
+  }
+  CHECK_NOTHROW(Arrivals().keep(Activation{{0, 1, 3, 0}, {{"x", rows(5)}}}));
 }
 
 TEST_CASE("a buffer gives what was used least, of this the newest, and the oldest makes room") {
