@@ -102,9 +102,9 @@ std::string waits_for_stages(const proto::Experiment& e, const Shares& s) {
               percent(s.error));
   return flows ? fill_in(
                      "{}, though the pipeline never empties: one stage is slower than the others, "
-                     "or the links are. "
-                     "pipeline.partition=profiled cuts by measured times; the numbers of each "
-                     "stage come at the run's end.",
+                     "or the links are (when the run is "
+                     "over, the shares of each stage tell which). pipeline.partition=profiled cuts "
+                     "by measured times.",
                      waits)
                : fill_in(
                      "{}: the pipeline empties before each update. More micro-batches shorten that "

@@ -38,6 +38,7 @@ std::string whole_file(const fs::path& path) {
 /// {"kind":"summary", ...} of the object that a file holds over several lines: in its texts no line ends.
 std::string line_of_object(const char* kind, std::string object) {
   std::replace(object.begin(), object.end(), '\n', ' ');
+  object.resize(object.rfind('}') + 1);  // npos + 1 is 0
   const std::size_t brace = object.find('{');
   return brace == object.npos
              ? ""

@@ -44,7 +44,8 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
       "there is no verb \"rnu\", did you mean \"run\"? (verbs: help, run, sim, replay, compare, "
       "board, "
       "plan, "
-      "plot, config, data, eval, predict, sample, sharpness, ckpt, explain, conformance, node, "
+      "plot, watch, top, report, config, data, eval, predict, sample, sharpness, ckpt, explain, "
+      "conformance, node, "
       "keys, "
       "doctor, bench)");
   check_refused({"xyzzyx"}, 2, "there is no verb \"xyzzyx\" (verbs: ");

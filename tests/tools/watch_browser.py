@@ -84,7 +84,7 @@ class Browser:
 
     def open(self, url):
         self.call("Page.navigate", url=url)
-        self.wait_for("document.readyState == 'complete' && !!document.getElementById('overview')")
+        self.wait_for("document.readyState == 'complete' && !!document.querySelector('main table')")
 
     def screenshot(self, path):
         import base64
@@ -217,4 +217,5 @@ def main():
     return 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
