@@ -1,7 +1,6 @@
 #include "apps/plan/codecs.hpp"
 
 #include "apps/cli/text.hpp"
-#include "apps/plan/traffic.hpp"
 #include "apps/topologies/exchange.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
@@ -67,7 +66,7 @@ std::string codecs_text(const Blueprint& b) {
                                 "weights, and so do these, one copy more each"
                               : "; the servers keep what replicas have, one copy more";
   direction("down", down, down.whole ? "" : had);
-  return text + traffic_text(b);
+  return text;
 }
 
 std::string told_text(const Blueprint& b) {

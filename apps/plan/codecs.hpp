@@ -7,8 +7,7 @@
 
 namespace troupe {
 
-/// What messages to servers and back are made of, and what is kept for them, where they are not the numbers; and how many bytes
-/// travel.
+/// What messages to servers and back are made of, and what is kept for them; "" where they are the numbers.
 std::string codecs_text(const Blueprint& blueprint);
 
 /// What replicas without servers send one another for each mini-batch; "" where that is not known.

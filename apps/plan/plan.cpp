@@ -9,6 +9,7 @@
 #include "apps/plan/reads.hpp"
 #include "apps/plan/replicas.hpp"
 #include "apps/plan/room.hpp"
+#include "apps/plan/traffic.hpp"
 #include "apps/topologies/extension.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
@@ -292,7 +293,7 @@ std::string describe(const Blueprint& b) {
       policy.info.name,
       policy.info.summary,
       staleness_table(b),
-      tells_replicas(b) ? replicas_text(b) : "",
+      tells_replicas(b) ? replicas_text(b) + traffic_text(b) : "",
       links_warning(b),
       optimizer_text(b),
       clipping_text(b),

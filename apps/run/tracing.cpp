@@ -6,6 +6,7 @@
 #include "messages/archive.hpp"
 #include "runtime/record/trace_file.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -14,6 +15,11 @@ namespace {
 
 bool times_are_modelled(const proto::Experiment& e, bool virtual_clock) {
   return virtual_clock || e.clock().modelled();
+}
+
+bool holds_back(const proto::Experiment& e) {
+  const auto& factors = e.clock().workers().hold_back();
+  return std::any_of(factors.begin(), factors.end(), [](double factor) { return factor != 1; });
 }
 
 }  // namespace
@@ -31,7 +37,7 @@ Tracing::Tracing(const Blueprint& blueprint, Cast& cast, bool virtual_clock, Oth
     : cast_(cast),
       others_(others),
       modelled_(times_are_modelled(blueprint.experiment, virtual_clock) ||
-                !blueprint.experiment.clock().workers().hold_back().empty()),
+                holds_back(blueprint.experiment)),
       times_(times_are_modelled(blueprint.experiment, virtual_clock)
                  ? std::optional(time_model_of(blueprint))
                  : std::nullopt),

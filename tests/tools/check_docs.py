@@ -43,9 +43,9 @@ SHELL_WORDS = r"(troupe|build/my_troupe|python3|cmp|grep|cmake|mkdir|ctest|apps/
 
 # What is added to a command that matches. A page may count on what is not shortened here.
 SHORTER = [
-    (r"^troupe (run|sim|compare) (?!--list|--help|--resume|batch-growth|warm-start|$)", "--set stop.updates=12 --set record.evaluate_every=6"),
+    (r"^troupe (run|sim|compare) (?!--list|--help|--resume|batch-growth|warm-start|.* runs/traced|$)", "--set stop.updates=12 --set record.evaluate_every=6"),
     (r"^troupe (run|sim) .*(snn|glyphs-mlp)", "--set data.glyphs.limit=2000 --set data.glyphs.test_limit=200"),
-    (r"^troupe (run|sim|compare) .*teacher-mlp", "--set data.teacher.train=1000 --set data.teacher.test=200"),
+    (r"^troupe (run|sim|compare) (?!.* runs/traced).*teacher-mlp", "--set data.teacher.train=1000 --set data.teacher.test=200"),
     (r"^build/my_troupe (sim|compare) ", "--set stop.updates=24"),
     (r"^build/my_troupe sim ", "--set data.glyphs.limit=2000"),
     (r"cifar10-resnet20", "--set data.batch_size=2"),

@@ -277,6 +277,8 @@ def real(runs):
     check(plain["weights_sha256"] == summary["weights_sha256"], "real: other weights with a trace")
     trace = runs.check_times("real", summary, exact=False)
     check_busy(trace, summary, "real", exact=False)
+    shards = [parts for (_, actor), parts in trace.spent().items() if actor.startswith("shard-")]
+    check(shards and all(parts["dispatch"] + parts["wake-up"] + parts["queue"] > 0 for parts in shards), f"real: no message has waited at a shard: {shards}")
     cut = runs.run("run", "few", f"{settings} record.trace=true record.trace_events=2000")
     short = runs.check_times("few", cut, exact=False, whole=False)
     check(short.run() < 0.9 * trace.run() and 500 < short.count() < 2 * 2000 + 512 * 40, f"few: {short.count()} slices of {short.run()} ns")
