@@ -67,7 +67,12 @@ class Builder {
       return x.start < y.start;
     });
     if (begin_ == std::numeric_limits<std::int64_t>::min()) {
-      begin_ = events().empty() ? run_.end : std::min(events().front().start, run_.end);
+      // A wait may have begun before the checkpoint that the run goes on from.
+      const auto first =
+          std::find_if(events().begin(), events().end(), [](const TraceEvent& event) {
+            return event.kind == Kind::handled;
+          });
+      begin_ = first == events().end() ? run_.end : std::min(first->start, run_.end);
     }
   }
 

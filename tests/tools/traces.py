@@ -284,6 +284,21 @@ def real(runs):
     check(short.run() < 0.9 * trace.run() and 500 < short.count() < 2 * 2000 + 512 * 40, f"few: {short.count()} slices of {short.run()} ns")
 
 
+def resumed(runs):
+    """A run that goes on has a trace of what it does from then on, and ends as in one piece."""
+    settings = "pipeline.stages=2 record.trace=true record.checkpoint.every=10 record.checkpoint.keep=9"
+    whole = runs.run("sim", "whole", settings)
+    shutil.copytree(runs.folder / "whole", runs.folder / "again")
+    for gone in ("checkpoints/step-30", "checkpoints/step-20"):
+        shutil.rmtree(runs.folder / "again" / gone)
+    runs.troupe("sim", "--resume", "again", "--quiet")
+    summary = json.loads((runs.folder / "again" / "summary.json").read_text())
+    check(summary["weights_sha256"] == whole["weights_sha256"], "again: other weights than in one piece")
+    trace = runs.check_times("again", summary, exact=True, whole=False)
+    check(0.5 < trace.run() / 1e9 / summary["seconds"] < 0.8, f"again: {trace.run()} ns were traced, a third of {summary['seconds']} s was before")
+    check((runs.folder / "again" / "checkpoints" / "step-30" / "optimizer.safetensors").exists(), "again: the optimizer is not in the checkpoint")
+
+
 def several(runs):
     settings = "pipeline.stages=2 replicas.count=2 replicas.exchange=synchronous record.trace=true"
     summary = runs.run("run", "several", settings, "--processes", "2")
@@ -327,6 +342,7 @@ def main():
                     processor(runs, name, trace)
                 print(f"{name}: {trace.count()} slices, {len(trace.flows)} flows, {summary['seconds']:.6f} s", flush=True)
             real(runs)
+            resumed(runs)
             several(runs)
             without(runs)
         except Broken as why:
