@@ -10,6 +10,7 @@
 #include <chrono>
 #include <csignal>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <thread>
 
@@ -324,11 +325,16 @@ TEST_CASE("a last update that diverged is seen, evaluated or not", "[apps]") {
 
 TEST_CASE("a disk that is full ends the run with code 5 and the file's name", "[apps]") {
   const Folder folder;
-  // Files may grow to 16 blocks of 512 bytes; order.log passes that first, or metrics.jsonl where
-  // there is no order.
-  for (const std::string more : {"", " --set record.order=false --set record.versions=true"}) {
-    const std::string run = folder / (more.empty() ? "order" : "metrics");
-    const std::string file = run + (more.empty() ? "/order.log" : "/metrics.jsonl");
+  // Files may grow to 16 blocks of 512 bytes. The event file passes that first, which begins with the experiment; without it
+  // order.log, or metrics.jsonl where there is no order.
+  for (const auto& [name, more] : std::map<std::string, std::string>{
+           {"tensorboard/events.out.tfevents.0000000001", ""},
+           {"order.log", " --set record.tensorboard=false"},
+           {"metrics.jsonl",
+            " --set record.tensorboard=false --set record.order=false --set "
+            "record.versions=true"}}) {
+    const std::string run = folder / std::to_string(more.size());
+    const std::string file = run + '/' + name;
     const Said said = Program({"-c",
                                "ulimit -f 16; exec '" + program_path() +
                                    "' sim teacher-mlp --quiet --set stop.updates=1000000 --set "
