@@ -32,6 +32,7 @@ Result<BoardLine> parse_line(const std::string& text) {
     const std::size_t equals = part.find('=');
     if (part == ":") {
       std::getline(in >> std::ws, line.text);
+      line.text.erase(line.text.find_last_not_of(' ') + 1);
       break;
     }
     if (equals == part.npos) {

@@ -49,7 +49,7 @@ std::vector<Trial> Campaign::train(const std::vector<Contender>& contenders, int
   TrialOptions options{.virtual_clock = true,
                        .seeds = seeds,
                        .jobs = options_.jobs,
-                       .interrupted = options_.interrupted,
+                       .interrupted = [&] { return !options_.train || options_.interrupted(); },
                        .on_finish = {}};
   options.recall = [&](Trial& trial) {
     const bool there = kept_.recall(contenders[trial.scheme], trial);
@@ -108,6 +108,11 @@ std::vector<BoardCell> Campaign::run(const BoardLine& network,
     at += rates.size();
     const auto best = std::min_element(
         first, last, [](const Trial& a, const Trial& b) { return end_loss(a) < end_loss(b); });
+    if (std::any_of(first, last, [](const Trial& trial) {
+          return trial.outcome == Outcome::interrupted;
+        })) {
+      continue;  // of which nothing can be said
+    }
     const bool any = std::isfinite(end_loss(*best));
     for (const std::string& condition : conditions) {
       BoardCell& cell = cells.emplace_back();
@@ -161,6 +166,8 @@ std::vector<BoardCell> Campaign::run(const BoardLine& network,
       }
     }
   }
+  std::erase_if(cells,
+                [](const BoardCell& cell) { return cell.trials.empty() && cell.refused.empty(); });
   return cells;
 }
 

@@ -13,6 +13,7 @@ namespace troupe {
 struct CampaignOptions {
   int seeds = 3;
   int jobs = 1;
+  bool train = true;  // false: only what has been trained before
   std::function<bool()> interrupted;
   std::function<void(const std::string&)> note;  // a sentence of what goes on; one call at a time
 };

@@ -30,6 +30,7 @@ struct BoardArguments {
   std::optional<double> repeat;
   int seeds = 3;
   int jobs = 1;
+  bool kept = false;
   bool quiet = false;
 };
 
@@ -140,6 +141,7 @@ int run_board(Console& console, const BoardArguments& arguments) {
   StatusLine line(console.err, console.terminal);
   const CampaignOptions options{.seeds = arguments.seeds,
                                 .jobs = arguments.jobs,
+                                .train = !arguments.kept,
                                 .interrupted = [] { return Interrupts::count() > 0; },
                                 .note =
                                     [&](const std::string& text) {
@@ -221,6 +223,9 @@ Command declare_board() {
                 .doc = "then this share of the trials is trained again, and what is not equal "
                        "to the bit is named",
                 .range = OptionRange{0, 1}},
+               {.names = "--kept",
+                .value = &arguments->kept,
+                .doc = "trains nothing that is missing: page and tables of what the folder has"},
                {.names = "--quiet,-q", .value = &arguments->quiet, .doc = "no progress on stderr"}},
           .action = [arguments](Console& console) {
             return run_board(console, *arguments);

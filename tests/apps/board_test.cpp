@@ -41,12 +41,17 @@ struct Made {
   std::vector<std::string> differ;
 };
 
-Made made_in(const Folder& folder, const Board& board, const std::string& maker, double repeat) {
+Made made_in(const Folder& folder,
+             const Board& board,
+             const std::string& maker,
+             double repeat,
+             bool train = true) {
   auto kept = KeptTrials::open_any(folder.path(), "virtual", maker);
   REQUIRE(kept);
   Made made;
   const CampaignOptions options{.seeds = 2,
                                 .jobs = 1,
+                                .train = train,
                                 .interrupted = [] { return false; },
                                 .note =
                                     [&](const std::string&) {
@@ -147,6 +152,7 @@ TEST_CASE("the board chooses rates, refuses, goes on where it was, and repeats t
   const auto parsed = parse_board(kSmall);
   REQUIRE(parsed);
   const Folder folder;
+  CHECK(made_in(folder, *parsed, "nobody", 0, false).cells.empty());
   const Made first = made_in(folder, *parsed, "one", 0.5);
   // 2 schemes at 3 rates; one more seed undisturbed, two under churn
   CHECK(first.trained == 2 * 3 + 2 * (1 + 2));
@@ -166,6 +172,8 @@ TEST_CASE("the board chooses rates, refuses, goes on where it was, and repeats t
   // Another program takes what is there, and trains the refused ones' nothing again.
   const Made second = made_in(folder, *parsed, "two", 0);
   CHECK(second.trained == 0);
+  CHECK(made_in(folder, *parsed, "two", 0, false).cells.size() ==
+        4);  // a refused one is not known as such
   CHECK(board_csv(second.cells) == board_csv(first.cells));
   const std::string csv = board_csv(first.cells);
   CHECK(std::count(csv.begin(), csv.end(), '\n') == 7);
