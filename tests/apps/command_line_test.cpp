@@ -42,12 +42,8 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
       {"rnu"},
       2,
       "there is no verb \"rnu\", did you mean \"run\"? (verbs: help, run, sim, replay, compare, "
-      "board, "
-      "plan, "
-      "plot, watch, top, report, config, data, eval, predict, sample, sharpness, ckpt, explain, "
-      "conformance, node, "
-      "keys, "
-      "doctor, bench)");
+      "board, plan, runs, plot, trace, watch, top, report, config, data, eval, predict, sample, "
+      "sharpness, ckpt, explain, conformance, node, keys, doctor, completion, bench)");
   check_refused({"xyzzyx"}, 2, "there is no verb \"xyzzyx\" (verbs: ");
   check_refused({"--sett"}, 2, "there is no option \"--sett\"");
   check_refused(
