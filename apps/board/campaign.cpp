@@ -86,9 +86,9 @@ std::vector<Trial> Campaign::train(const std::vector<Contender>& contenders, int
   return trials;
 }
 
-std::vector<BoardCell> Campaign::run(const BoardLine& network,
-                                     const std::vector<const BoardLine*>& schemes,
-                                     const std::vector<std::string>& conditions) {
+std::vector<BoardCell> Campaign::tune(const BoardLine& network,
+                                      const std::vector<const BoardLine*>& schemes,
+                                      const std::vector<std::string>& conditions) {
   std::vector<BoardCell> cells;
   std::vector<Contender> tuned;
   for (const BoardLine* scheme : schemes) {
@@ -126,6 +126,13 @@ std::vector<BoardCell> Campaign::run(const BoardLine& network,
       }
     }
   }
+  return cells;
+}
+
+std::vector<BoardCell> Campaign::run(const BoardLine& network,
+                                     const std::vector<const BoardLine*>& schemes,
+                                     const std::vector<std::string>& conditions) {
+  std::vector<BoardCell> cells = tune(network, schemes, conditions);
   for (const std::string& condition : conditions) {
     std::vector<BoardCell*> open;
     for (BoardCell& cell : cells) {
@@ -155,6 +162,10 @@ std::vector<BoardCell> Campaign::run(const BoardLine& network,
         if (is_refused(*begin)) {
           whose[i]->refused = begin->cause;
           open.push_back(whose[i]);
+          continue;
+        }
+        if (!options_.train && begin->outcome == Outcome::interrupted) {
+          open.push_back(whose[i]);  // refused, perhaps, which nobody has kept
           continue;
         }
         whose[i]->refused.clear();

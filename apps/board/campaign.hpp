@@ -35,6 +35,10 @@ class Campaign {
   std::vector<std::string> repeat(double share, std::size_t& repeated);
 
  private:
+  /// A cell for each scheme and condition, with the rate and nothing else.
+  std::vector<BoardCell> tune(const BoardLine& network,
+                              const std::vector<const BoardLine*>& schemes,
+                              const std::vector<std::string>& conditions);
   std::vector<Trial> train(const std::vector<Contender>& contenders, int seeds);
 
   const Board& board_;
