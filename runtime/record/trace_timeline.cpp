@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <deque>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <tuple>
 
@@ -66,7 +65,7 @@ class Builder {
     std::stable_sort(events().begin(), events().end(), [](const auto& x, const auto& y) {
       return x.start < y.start;
     });
-    if (begin_ == std::numeric_limits<std::int64_t>::min()) {
+    if (begin_ == 0) {  // nothing was dropped
       // A wait may have begun before the checkpoint that the run goes on from.
       const auto first =
           std::find_if(events().begin(), events().end(), [](const TraceEvent& event) {
@@ -358,7 +357,7 @@ class Builder {
   };
 
   TracedRun& run_;
-  std::int64_t begin_ = std::numeric_limits<std::int64_t>::min();
+  std::int64_t begin_ = 0;
   std::vector<TraceTrack> tracks_;
   std::vector<std::optional<Lanes>> lanes_;   // by ActorId; none: of a process that has no part
   std::map<int, std::size_t> channels_;       // by process
