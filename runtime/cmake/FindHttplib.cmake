@@ -6,7 +6,6 @@ find_package_handle_standard_args(Httplib REQUIRED_VARS Httplib_LIBRARY Httplib_
   REASON_FAILURE_MESSAGE "install libcpp-httplib-dev")
 if(Httplib_FOUND AND NOT TARGET Httplib::httplib)
   add_library(Httplib::httplib UNKNOWN IMPORTED)
-  # The header has to be read as they have compiled it: the option changes the size of its classes.
   set_target_properties(Httplib::httplib PROPERTIES IMPORTED_LOCATION "${Httplib_LIBRARY}"
-    INTERFACE_INCLUDE_DIRECTORIES "${Httplib_INCLUDE_DIR}" INTERFACE_COMPILE_DEFINITIONS CPPHTTPLIB_OPENSSL_SUPPORT)
+    INTERFACE_INCLUDE_DIRECTORIES "${Httplib_INCLUDE_DIR}")
 endif()
