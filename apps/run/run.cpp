@@ -15,6 +15,7 @@
 #include "experiment.pb.h"
 #include "runtime/record/recorder.hpp"
 #include "runtime/record/weights_digest.hpp"
+#include "runtime/serve/http.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/log.hpp"
 #include "runtime/system/threads.hpp"
@@ -22,6 +23,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iostream>
 #include <map>
 #include <utility>
 
@@ -310,8 +312,9 @@ Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* ot
   if (options.driver) {
     TROUPE_TRY(options.driver->prepare(blueprint, cast));
   }
+  const std::string address = options.driver ? "" : e.record().prometheus();
   auto metrics =
-      MetricsServer::start(options.driver ? "" : e.record().prometheus(), 0, options.progress);
+      MetricsServer::start(address, 0, is_loopback(address) ? options.progress : &std::cerr);
   if (!metrics) {
     return metrics.error();
   }

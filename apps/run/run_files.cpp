@@ -80,7 +80,6 @@ bool RunFiles::failed() const {
 
 bool RunFiles::in_place() const {
   return (!directory || place.in_place()) && (!metrics || metrics->in_place()) &&
-         (!board || board->file().in_place()) &&
          std::ranges::all_of(
              orders, [](const auto& order) { return !order->text() || order->text()->in_place(); });
 }

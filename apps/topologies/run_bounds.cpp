@@ -13,6 +13,7 @@ constexpr std::int64_t kMessagesMax = 64;
 constexpr std::int64_t kEvaluationMax = 1000;  // samples of one of its batches
 constexpr std::int64_t kBeyondMax = 100'000;   // begun before a replica hears of the end
 constexpr std::int64_t kCountsMin = 1'000'000;
+constexpr std::int64_t kUpdatesMax = 1'000'000'000'000;  // of a run that ends by something else
 
 SampleShapes shapes_of(const BundleShape& bundle) {
   SampleShapes all;
@@ -72,11 +73,11 @@ RunBounds run_bounds(const Blueprint& b, std::size_t actors) {
                            static_cast<std::int64_t>(std::min(kMessagesMax * micro_batches,
                                                               static_cast<double>(bounds.most))));
     bounds.batches = b.updates * b.batches_per_update + kBeyondMax;
-    bounds.rate = largest_rate(b, bounds.batches * bounds.replicas);
     bounds.rows =
         std::max({largest_micro_batch(b), std::int64_t{e.data().batch_size()}, kEvaluationMax}) *
         b.data->labels_per_sample();
   }
+  bounds.rate = largest_rate(b, b.updates > 0 ? bounds.batches * bounds.replicas : kUpdatesMax);
   if (b.predictors.empty() && b.input_predictors.empty()) {
     for (const auto& chunk : b.chunks) {
       const auto& sizes = chunk->layout().slice_sizes;

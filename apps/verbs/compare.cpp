@@ -14,6 +14,7 @@
 #include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
+#include "runtime/record/sha256.hpp"
 #include "runtime/record/tensorboard.hpp"
 
 #include <algorithm>
@@ -80,6 +81,16 @@ Result<void> write_files(const std::filesystem::path& folder, const Comparison& 
   return {};
 }
 
+/// A folder's name for a label. What no folder may be called so is told apart by its digest.
+std::string folder_name(const std::string& label) {
+  constexpr std::size_t kMost = 160;
+  std::string name = label.substr(0, kMost);
+  std::replace(name.begin(), name.end(), '/', '_');
+  Sha256 digest;
+  digest.update(label.data(), label.size());
+  return name == label ? name : concat(name, '-', digest.finish().substr(0, 8));
+}
+
 /// Each trial's curve and experiment as event files of TensorBoard, whose tab HPARAMS then has the comparison as a table.
 Result<void> write_boards(const std::filesystem::path& folder, const Comparison& c) {
   for (const Trial& trial : c.trials) {
@@ -89,9 +100,9 @@ Result<void> write_boards(const std::filesystem::path& folder, const Comparison&
     if (trial.curve.empty() || !experiment.record().tensorboard()) {
       continue;
     }
-    std::string name = concat(scheme.label, " seed=", trial.seed);
-    std::replace(name.begin(), name.end(), '/', '_');
-    auto board = TensorBoard::open(folder / name, experiment, {.virtual_clock = true});
+    auto board = TensorBoard::open(folder / folder_name(concat(scheme.label, " seed=", trial.seed)),
+                                   experiment,
+                                   {.virtual_clock = true});
     if (!board) {
       return board.error();
     }
@@ -206,7 +217,6 @@ Result<void> report(Console& console,
                     FigureSize size) {
   console.out << table_text(c) << "files    " << folder << '\n' << std::flush;
   TROUPE_TRY(write_files(folder, c));
-  TROUPE_TRY(write_boards(std::filesystem::path(folder) / "tensorboard", c));
   const std::vector<Figure> figures = figures_to_draw(c, size);
   remove_figures(folder, "curves");
   remove_figures(folder, "against-");
@@ -221,6 +231,10 @@ Result<void> report(Console& console,
     if (auto drawn = draw_figure(folder, figure); !drawn) {
       console.err << "troupe: " << drawn.error().message << std::endl;
     }
+  }
+  if (auto written = write_boards(std::filesystem::path(folder) / "tensorboard", c); !written) {
+    console.err << "troupe: the files for TensorBoard are not whole: " << written.error().message
+                << std::endl;
   }
   return {};
 }

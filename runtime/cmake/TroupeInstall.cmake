@@ -37,7 +37,7 @@ set(public_headers
     kernels/convolution.hpp kernels/device.hpp kernels/dot.hpp kernels/dropout.hpp kernels/elementwise.hpp
     kernels/embedding.hpp kernels/event.hpp kernels/functors/bfloat16.hpp kernels/hd.hpp kernels/late_gradient.hpp
     kernels/loss.hpp kernels/lstm.hpp kernels/matmul.hpp kernels/normalization.hpp kernels/orthogonalize.hpp
-    kernels/coding.hpp kernels/random.hpp kernels/result.hpp kernels/shape.hpp kernels/stream.hpp kernels/tensor.hpp
+    kernels/coding.hpp kernels/random.hpp kernels/result.hpp kernels/shape.hpp kernels/stream.hpp kernels/tensor.hpp kernels/wording.hpp
     kernels/functors/update.hpp kernels/update.hpp)
 foreach(header ${public_headers})
   get_filename_component(folder ${header} DIRECTORY)

@@ -280,6 +280,9 @@ void TensorBoard::line(std::string_view line) {
   }
   // At most some hundreds in a run, however long it is.
   constexpr std::int64_t kShare = 50;
+  if (tag == "evaluation") {
+    flush();  // who looks for it finds it, however long the next line takes
+  }
   if (tag == "train" && step_ - histograms_at_ >= (step_ + kShare - 1) / kShare) {
     histograms();
   }
@@ -317,6 +320,11 @@ void TensorBoard::finish(bool done) {
   write(event);
 }
 
+void TensorBoard::flush() {
+  flushed_ = std::chrono::steady_clock::now();
+  (void)file_->flush();  // a failure is remembered and told at the end
+}
+
 void TensorBoard::write(tensorboard::Event& event) {
   event.set_wall_time(now());
   if (!event.has_step()) {
@@ -327,9 +335,8 @@ void TensorBoard::write(tensorboard::Event& event) {
   file_->write(length + bytes_of(masked_crc32c(length)));
   file_->write(record + bytes_of(masked_crc32c(record)));
   constexpr std::chrono::seconds kBetween(1);
-  if (const auto now = std::chrono::steady_clock::now(); now - flushed_ >= kBetween) {
-    flushed_ = now;
-    (void)file_->flush();  // a failure is remembered and told at the end
+  if (std::chrono::steady_clock::now() - flushed_ >= kBetween) {
+    flush();
   }
 }
 

@@ -71,6 +71,7 @@ class TensorBoard {
   void go_on(std::int64_t step, const std::filesystem::path& metrics);
   void histograms();
   void write(tensorboard::Event& event);
+  void flush();
 
   std::unique_ptr<OutputFile> file_;
   bool virtual_clock_;
