@@ -1,17 +1,23 @@
 #include "runtime/serve/http.hpp"
 
+#include "runtime/cluster/control_stream.hpp"
 #include "runtime/cluster/tcp.hpp"
 
 #include <httplib.h>
 #include <openssl/crypto.h>
 #include <openssl/rand.h>
+#include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
+#include <set>
 #include <thread>
 
 namespace troupe {
@@ -19,8 +25,10 @@ namespace {
 
 constexpr std::size_t kThreads = 4;
 constexpr std::size_t kConnectionsMax = 2 * kThreads;
-constexpr int kSilenceSeconds = 2;
-constexpr int kAnswerSeconds = 5;
+constexpr std::chrono::seconds kSilence{2};
+constexpr std::chrono::seconds kAnswer{30};     // for all of one that is sent
+constexpr int kAnswerSeconds = 5;               // between two pieces of one that is read
+constexpr std::size_t kRequestMax = 64 * 1024;  // bytes
 constexpr std::size_t kAnswerMax = std::size_t{1} << 28;
 constexpr std::size_t kTokenBytes = 16;
 
@@ -58,6 +66,128 @@ class Connections final : public httplib::ThreadPool {
   std::mutex mutex_;
   std::condition_variable ended_;
   std::size_t count_ = 0;
+};
+
+/// A connection while it is served. The library reads a header to its end, however long it is and however slowly it comes, so
+/// both have their bounds here.
+class Connection final : public httplib::Stream {
+ public:
+  Connection(int socket, std::chrono::milliseconds patience)
+      : socket_(socket), until_(Clock::now() + patience) {}
+
+  bool is_readable() const override { return begin_ < end_ || comes(POLLIN); }
+
+  bool is_writable() const override { return comes(POLLOUT); }
+
+  ssize_t read(char* to, std::size_t most) override {
+    if (begin_ == end_) {
+      const std::size_t room = std::min(buffer_.size(), left_);
+      const ssize_t come =
+          room > 0 && comes(POLLIN) ? ::recv(socket_, buffer_.data(), room, MSG_DONTWAIT) : -1;
+      if (come <= 0) {
+        return come;
+      }
+      begin_ = 0;
+      end_ = static_cast<std::size_t>(come);
+      left_ -= end_;
+    }
+    const std::size_t count = std::min(most, end_ - begin_);
+    std::copy_n(buffer_.begin() + static_cast<std::ptrdiff_t>(begin_), count, to);
+    begin_ += count;
+    return static_cast<ssize_t>(count);
+  }
+
+  ssize_t write(const char* from, std::size_t count) override {
+    if (!answers_) {
+      answers_ = true;
+      until_ = Clock::now() + kAnswer;
+    }
+    ssize_t sent = -1;
+    do {
+      sent = comes(POLLOUT) ? ::send(socket_, from, count, MSG_DONTWAIT | MSG_NOSIGNAL) : -1;
+    } while (sent < 0 && (errno == EAGAIN || errno == EINTR) && Clock::now() < until_);
+    return sent;
+  }
+
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+
+  void get_local_ip_and_port(std::string&, int&) const override {}
+
+  socket_t socket() const override { return socket_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Whether it does, before the connection has been silent for too long and before the end of its time.
+  bool comes(short what) const {
+    const auto most = answers_ ? kAnswer : kSilence;
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until_ - Clock::now());
+    pollfd one{.fd = socket_, .events = what, .revents = 0};
+    return left.count() > 0 &&
+           ::poll(&one,
+                  1,
+                  static_cast<int>(std::min<std::chrono::milliseconds>(most, left).count())) > 0;
+  }
+
+  int socket_;
+  Clock::time_point until_;
+  bool answers_ = false;
+  std::size_t left_ = kRequestMax;
+  std::array<char, 4096> buffer_{};
+  std::size_t begin_ = 0;
+  std::size_t end_ = 0;
+};
+
+/// Serves one request a connection, and lets go of all of them when it is told to.
+class Serving final : public httplib::Server {
+ public:
+  explicit Serving(std::chrono::milliseconds patience) : patience_(patience) {}
+
+  /// What has come is answered, where that does not take long. To be called when no more connections are accepted.
+  void let_go() {
+    std::unique_lock lock(mutex_);
+    how_ = SHUT_RD;
+    for (const int socket : open_) {
+      ::shutdown(socket, SHUT_RD);
+    }
+    closed_.wait_for(lock, kSilence, [&] { return open_.empty(); });
+    how_ = SHUT_RDWR;
+    for (const int socket : open_) {
+      ::shutdown(socket, SHUT_RDWR);
+    }
+  }
+
+ private:
+  bool process_and_close_socket(socket_t socket) override {
+    {
+      const std::lock_guard lock(mutex_);
+      open_.insert(socket);
+      if (how_) {
+        ::shutdown(socket, *how_);
+      }
+    }
+    bool served = false;
+    try {
+      Connection connection(socket, patience_);
+      bool closed = false;
+      // Of an answer whole pages are sent: ranges of it, of which a request can ask for thousands, could be larger.
+      served = process_request(
+          connection, true, closed, [](httplib::Request& request) { request.ranges.clear(); });
+    } catch (const std::exception&) {  // memory may be scarce; whoever asked asks again
+    }
+    const std::lock_guard lock(mutex_);
+    open_.erase(socket);
+    ::shutdown(socket, SHUT_RDWR);
+    ::close(socket);
+    closed_.notify_all();
+    return served;
+  }
+
+  std::chrono::milliseconds patience_;
+  std::mutex mutex_;
+  std::condition_variable closed_;
+  std::set<int> open_;
+  std::optional<int> how_;  // new connections are shut down
 };
 
 std::string new_token() {
@@ -130,11 +260,22 @@ struct HttpServer::State {
   HostAddress address;
   std::string token;
   std::map<std::string, HttpHandler> pages;
-  httplib::Server server{};
+  Serving server;
   std::thread serving{};
+  std::atomic<bool> ended = false;
+
+  State(HostAddress at,
+        std::string demanded,
+        std::map<std::string, HttpHandler> served,
+        std::chrono::milliseconds patience)
+      : address(std::move(at)),
+        token(std::move(demanded)),
+        pages(std::move(served)),
+        server(patience) {}
 
   ~State() {
     server.stop();
+    server.let_go();
     if (serving.joinable()) {
       serving.join();
     }
@@ -153,18 +294,14 @@ Result<HttpServer> HttpServer::start(const Options& options,
     return address.error();
   }
   const bool near = is_loopback_host(address->host);
-  auto state = std::make_unique<State>();
-  state->address = *address;
-  state->token = near || !options.token.empty() ? options.token : new_token();
-  state->pages = std::move(pages);
+  auto state = std::make_unique<State>(*address,
+                                       near || !options.token.empty() ? options.token : new_token(),
+                                       std::move(pages),
+                                       options.patience);
   httplib::Server& server = state->server;
   server.new_task_queue = [] {
     return new Connections;
   };
-  server.set_keep_alive_max_count(1);
-  server.set_keep_alive_timeout(kSilenceSeconds);
-  server.set_read_timeout(kSilenceSeconds);
-  server.set_write_timeout(kAnswerSeconds);
   server.set_payload_max_length(0);
   server.set_default_headers(
       {{"Cache-Control", "no-store"},
@@ -200,8 +337,14 @@ Result<HttpServer> HttpServer::start(const Options& options,
                      : ": this machine has no such address, or the port is not for everybody")};
   }
   state->address.port = port;
-  state->serving = std::thread([&server] { server.listen_after_bind(); });
+  state->serving = std::thread([of = state.get()] {
+    of->server.listen_after_bind();
+    of->ended = true;
+  });
   while (!server.is_running()) {  // what is stopped before would begin afterwards
+    if (state->ended) {
+      return Error{ErrorKind::lost, concat("nothing can be served at ", options.address)};
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   return HttpServer(std::move(state));
@@ -256,9 +399,12 @@ Result<std::string> http_get(const std::string& address,
                         large ? "" : httplib::to_string(answered.error()))};
   }
   if (answered->status != kOk) {
-    return Error{
-        ErrorKind::lost,
-        concat(address, " answers ", answered->status, ": ", body.substr(0, body.find('\n')))};
+    return Error{ErrorKind::lost,
+                 concat(address,
+                        " answers ",
+                        answered->status,
+                        ": ",
+                        printable(body.substr(0, body.find('\n')), kStrangersSentenceMax))};
   }
   return body;
 }

@@ -4,6 +4,7 @@
 
 #include "kernels/result.hpp"
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -27,14 +28,16 @@ struct HttpReply {
 
 using HttpHandler = std::function<HttpReply(const HttpRequest&)>;
 
-/// Serves until it is destroyed; requests that have come are answered before. At most 4 requests are answered at a time and as
-/// many wait, further connections where the kernel keeps them; a request line and a header line may have 8 KiB; a connection
-/// serves one request, and is closed where nothing comes for 2 seconds.
+/// Serves until it is destroyed; requests that have come are answered before, where that takes no more than 2 seconds. At most 4
+/// requests are answered at a time and as many wait, further connections where the kernel keeps them; a request line and a
+/// header line may have 8 KiB, all of a request 64 KiB; a connection serves one request, and is closed where nothing comes for 2
+/// seconds, the request takes longer than `patience`, or its answer is not taken within 30 seconds.
 class HttpServer {
  public:
   struct Options {
     std::string address = "127.0.0.1:0";  // HOST:PORT; port 0: any that is free
     std::string token{};  // that requests have to bring; "": made where the address is not loopback
+    std::chrono::milliseconds patience{10'000};  // for all of a request
   };
 
   /// `pages` by path; each is called from several threads at a time, and what it throws is answered with status 500. Without a
