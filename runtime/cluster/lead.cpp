@@ -127,6 +127,8 @@ void Lead::take_trace(int from, const Parcel& parcel) {
     throw WireError("a process tells of a trace that nobody has asked for");
   }
   trace->add_piece(from, parcel.content.bytes);
+  const std::lock_guard lock(mutex_);
+  members_.at(from).progress.busy = true;  // until a heartbeat that has left it later
 }
 
 /// Everything that it has sent has been read: it may go.

@@ -160,12 +160,17 @@ void Node::take_order(Parcel parcel) {
 
 void Node::tick() {
   if (ticks_++ % kTicksOfHeartbeat == 0) {
-    const double left = theatre_->due - theatre_->own_time();
-    channel_.send(kLead,
-                  {.kind = ParcelKind::heartbeat,
-                   .content = archived(theatre_->deliveries(), theatre_->busy > 0, left)});
+    tell_of_life();
     look_for_the_unheard();
   }
+}
+
+/// From every thread.
+void Node::tell_of_life() {
+  const double left = theatre_->due - theatre_->own_time();
+  channel_.send(kLead,
+                {.kind = ParcelKind::heartbeat,
+                 .content = archived(theatre_->deliveries(), theatre_->busy > 0, left)});
 }
 
 /// For the thread that does what may take long.
@@ -317,6 +322,11 @@ void Node::close() {
       {
         const std::lock_guard lock(leaving_mutex_);
         leaving_ = true;
+      }
+      if (trace) {
+        // The lead gives a process that is busy its time; that it is must not stand behind the pieces.
+        ++theatre_->busy;
+        tell_of_life();
       }
       for (std::string& piece : trace ? trace->take_pieces() : std::vector<std::string>()) {
         post(kLead,

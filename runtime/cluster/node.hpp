@@ -93,6 +93,7 @@ class Node final : public Cluster {
   void put_off(Parcel order);
   void take_state(Parcel parcel);
   void tick();
+  void tell_of_life();
   void readable();
   void distrust(int whom, const std::string& why) override;
   void look_for_the_unheard();

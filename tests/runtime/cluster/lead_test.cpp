@@ -8,6 +8,7 @@
 #include "messages/returns.hpp"
 #include "runtime/cluster/node.hpp"
 #include "runtime/system/threads.hpp"
+#include "runtime/system/trace.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"
 #include "wire.pb.h"
@@ -631,17 +632,21 @@ TEST_CASE("a process that does not end its part is not waited for, for ever") {
   CHECK(children().empty());
 }
 
-TEST_CASE(
-    "nothing happens at a node before the run has begun, whatever its clock is thought to show") {
+namespace {
+
+/// What a node tells its lead until its goodbye, where the run begins so far ahead of now; `begun`: what the run's clock showed
+/// when its machine was told of it.
+std::vector<Parcel> told_by_node(std::chrono::seconds ahead, std::atomic<double>& begun) {
   std::array<int, 2> ends{};
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
-  std::atomic<double> begun = -1e9;
   std::thread other([&] {
     auto stream = std::make_unique<DescriptorStream>(ends[1], ends[1]);
     const Invitation invitation{.process = 1, .processes = 2, .token = "token"};
     Cast cast = cast_of(
         2, [](Message, double, Effects&) {}, [&](Message, double now, Effects&) { begun = now; });
+    Trace trace(cast, {.events_max = 1000});
     Node node(invitation, own_processes(2), std::move(stream), "127.0.0.1");
+    node.trace = &trace;
     node.join("version", "cast");
     Ledger none;
     run_on_threads(
@@ -657,11 +662,18 @@ TEST_CASE(
   REQUIRE(write_message(node, connect) == Talk::done);
   REQUIRE(read_message(node, connect) == Talk::done);
   proto::Begin begin;
-  const auto later = std::chrono::steady_clock::now() + 10s;
+  const auto later = std::chrono::steady_clock::now() + ahead;
   begin.set_start_ns(std::chrono::nanoseconds(later.time_since_epoch()).count());
   REQUIRE(write_message(node, begin) == Talk::done);
+  std::vector<Parcel> told;  // of the channel's thread
   std::atomic<bool> bye = false;
-  channel.open({.parcel = [&](int, Parcel parcel) { bye = bye || parcel.kind == ParcelKind::bye; },
+  channel.open({.parcel =
+                    [&](int, Parcel parcel) {
+                      if (!bye) {
+                        told.push_back(std::move(parcel));
+                        bye = told.back().kind == ParcelKind::bye;
+                      }
+                    },
                 .broken = [](int, const std::string&) {},
                 .failed = [](const std::string&) {},
                 .tick = [] {},
@@ -679,7 +691,34 @@ TEST_CASE(
   CHECK(wait_for([&] { return bye.load(); }));
   node.finish();
   other.join();
+  channel.close();
+  return told;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "nothing happens at a node before the run has begun, whatever its clock is thought to show") {
+  std::atomic<double> begun = -1e9;
+  told_by_node(10s, begun);
   CHECK(begun >= 0);
+}
+
+TEST_CASE("before a node sends its trace it tells that it is busy") {
+  std::atomic<double> begun = -1e9;
+  std::vector<Parcel> told = told_by_node(0s, begun);
+  const auto piece = std::find_if(told.begin(), told.end(), [](const Parcel& parcel) {
+    return parcel.kind == ParcelKind::trace;
+  });
+  REQUIRE(piece != told.end());
+  CHECK(std::any_of(told.begin(), piece, [](Parcel& parcel) {
+    std::uint64_t deliveries = 0;
+    bool busy = false;
+    if (parcel.kind == ParcelKind::heartbeat) {
+      Archive(std::move(parcel.content))(deliveries, busy);
+    }
+    return busy;
+  }));
 }
 
 TEST_CASE("a process that cannot take part is told of before the run begins") {
