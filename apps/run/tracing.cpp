@@ -3,11 +3,12 @@
 #include "apps/cli/machine.hpp"
 #include "apps/run/real_clock.hpp"
 #include "experiment.pb.h"
-#include "messages/archive.hpp"
 #include "runtime/record/trace_file.hpp"
+#include "runtime/system/log.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <utility>
 
 namespace troupe {
@@ -68,13 +69,20 @@ Result<void> Tracing::write(const std::filesystem::path& folder) const {
     run.actors.push_back({.name = member.name, .thread = member.thread, .process = process});
     run.names[process] = others_ ? others_->player_of(static_cast<ActorId>(id)) : "process 0";
   }
-  try {
-    run.parts = trace_->others(cast_.members.size());
-  } catch (const ArchiveError& error) {
-    return Error{ErrorKind::lost, concat("the trace of another process is none: ", error.what())};
+  for (auto& [process, part] : trace_->others(cast_.members.size())) {
+    if (part) {
+      run.parts[process] = *std::move(part);
+    } else {
+      log::run().warn("trace_without_process",
+                      {{"process", run.names[process]}, {"why", part.error().message}});
+    }
   }
   run.parts[0] = trace_->take();
-  return write_trace(folder / kTraceFile, timeline_of(run), run.actors);
+  try {
+    return write_trace(folder / kTraceFile, timeline_of(run), run.actors);
+  } catch (const std::exception& error) {
+    return lost_error("{} could not be made: {}", (folder / kTraceFile).string(), error.what());
+  }
 }
 
 }  // namespace troupe

@@ -71,8 +71,10 @@ class Builder {
           std::find_if(events().begin(), events().end(), [](const TraceEvent& event) {
             return event.kind == Kind::handled;
           });
-      begin_ = first == events().end() ? run_.end : std::min(first->start, run_.end);
+      begin_ = first == events().end() ? run_.end : first->start;
     }
+    // What was dropped last may have been after the run's end.
+    begin_ = std::min(begin_, run_.end);
   }
 
   std::size_t add_track(std::string name, std::size_t parent = TraceTrack::kRoot) {
@@ -125,7 +127,9 @@ class Builder {
       ActorId who, const char* name, std::int64_t at, std::int64_t value, bool sum, bool bytes) {
     TraceTrack& track = counter(who, name, bytes);
     const std::int64_t last = track.values.empty() ? 0 : track.values.back().second;
-    const std::int64_t next = sum ? last + value : value;
+    // Without a sign, so that what another process tells cannot make it overflow.
+    const auto total = static_cast<std::uint64_t>(last) + static_cast<std::uint64_t>(value);
+    const std::int64_t next = sum ? static_cast<std::int64_t>(total) : value;
     if (!track.values.empty() && track.values.back().first >= at) {
       track.values.back().second = next;
     } else {

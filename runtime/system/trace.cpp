@@ -2,9 +2,11 @@
 
 #include "messages/archive.hpp"
 #include "messages/messages.hpp"
+#include "messages/record.hpp"
 #include "messages/results.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <iterator>
@@ -16,7 +18,8 @@ namespace {
 
 using Kind = TraceEvent::Kind;
 
-constexpr std::size_t kPieceBytes = std::size_t{4} << 20;
+/// One takes less time on its way than a process may be silent.
+constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
 
 std::int64_t nanoseconds(double seconds) {
   return std::llround(seconds * 1e9);
@@ -230,6 +233,41 @@ class Traced final : public Machine {
   Trace::Place& place_;
 };
 
+/// How many different TraceEvent::what an event of `kind` may have.
+std::size_t count_of_what(Kind kind) {
+  switch (kind) {
+    case Kind::job:
+      return static_cast<std::size_t>(Work::teach_input) + 1;
+    case Kind::waited:
+      return kWants.size();
+    case Kind::read:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+/// Whoever draws an event of another process may look up what it names, and subtract its times and numbers.
+bool is_sound(const TraceEvent& event, std::size_t machines) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 61;
+  const std::array numbers{event.start, event.end, event.number, event.second};
+  return event.who < machines && event.message < Kinds::size &&
+         static_cast<std::uint8_t>(event.kind) < TraceEvent::kKinds &&
+         event.what < count_of_what(event.kind) && event.start <= event.end &&
+         std::ranges::all_of(numbers, [](std::int64_t x) { return -kMost <= x && x <= kMost; });
+}
+
+Trace::Part read_part(std::string bytes, std::size_t machines) {
+  Archive a({.bytes = std::move(bytes), .tensors = {}});
+  Trace::Part part;
+  a(part.host, part.since, part.events);
+  a.expect_end();
+  if (!std::ranges::all_of(part.events, [&](const auto& one) { return is_sound(one, machines); })) {
+    throw ArchiveError("it tells of what cannot have been");
+  }
+  return part;
+}
+
 }  // namespace
 
 Trace::Trace(Cast& cast, Config config) : config_(std::move(config)) {
@@ -273,7 +311,9 @@ void Trace::note(Block& block, const TraceEvent& event) {
   if (static_cast<std::int64_t>(full_.size() * kBlock) > config_.events_max) {
     block = std::move(full_.front());
     full_.pop_front();
-    since_ = std::max(since_, block.back().end);
+    for (const TraceEvent& dropped : block) {
+      since_ = std::max(since_, dropped.end);
+    }
     block.clear();
   }
 }
@@ -333,20 +373,13 @@ void Trace::add_piece(int process, std::string_view bytes) {
   all += bytes;
 }
 
-std::map<int, Trace::Part> Trace::others(std::size_t machines) {
-  std::map<int, Part> parts;
+std::map<int, Result<Trace::Part>> Trace::others(std::size_t machines) {
+  std::map<int, Result<Part>> parts;
   for (auto& [process, bytes] : pieces_) {
-    Archive a({.bytes = std::move(bytes), .tensors = {}});
-    Part& part = parts[process];
-    a(part.host, part.since, part.events);
-    a.expect_end();
-    for (const TraceEvent& event : part.events) {
-      const bool sound = event.who < machines && event.message < Kinds::size &&
-                         static_cast<std::uint8_t>(event.kind) < TraceEvent::kKinds &&
-                         event.start <= event.end;
-      if (!sound) {
-        throw ArchiveError("its trace tells of what cannot have been");
-      }
+    try {
+      parts.emplace(process, read_part(std::move(bytes), machines));
+    } catch (const ArchiveError& error) {
+      parts.emplace(process, lost_error("{}", error.what()));
     }
   }
   pieces_.clear();

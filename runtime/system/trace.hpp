@@ -5,6 +5,7 @@
 // on the real clock a part measures how long a message or a job takes. record/trace_timeline.hpp makes a picture of it.
 #pragma once
 
+#include "kernels/result.hpp"
 #include "runtime/system/machine.hpp"
 #include "runtime/system/time_model.hpp"
 
@@ -89,8 +90,9 @@ class Trace {
   std::vector<std::string> take_pieces();
   /// ... and there. ArchiveError where they are too many. From every thread.
   void add_piece(int process, std::string_view bytes);
-  /// The parts that have come so, by process. ArchiveError where they are none.
-  std::map<int, Part> others(std::size_t machines);
+  /// The parts that have come so, by process, once. Error (lost) in the place of one that is not whole, or that tells of what
+  /// cannot have been among so many machines.
+  std::map<int, Result<Part>> others(std::size_t machines);
 
   class Place;
 

@@ -63,4 +63,24 @@ TEST_CASE("what lies outside the run, or overlaps, counts once", "[record]") {
   CHECK(text_of(thread.waiting_of(actor)) == "8-95 data bubble");
 }
 
+TEST_CASE("of a run whose trace begins behind its end there is a picture, without a moment",
+          "[record]") {
+  TracedRun run;
+  run.actors = {{.name = "stage-0"}};
+  run.names[0] = "process 0";
+  run.parts[0] = {.host = "here",
+                  .since = 700,
+                  .events = {{.start = 100, .end = 200}, {.start = 800, .end = 900}}};
+  run.end = 500;
+  const std::vector<TraceTrack> tracks = timeline_of(run);
+  REQUIRE(tracks.size() > 1);
+  CHECK(tracks[1].slices.size() == 1);  // the run
+  for (const TraceTrack& track : tracks) {
+    for (const TraceSlice& slice : track.slices) {
+      CHECK(slice.start == 500);
+      CHECK(slice.end == 500);
+    }
+  }
+}
+
 }  // namespace trace_waiting_test

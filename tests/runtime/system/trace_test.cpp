@@ -5,6 +5,7 @@
 #include "messages/pipeline.hpp"
 #include "tests/support/catch.hpp"
 
+#include <limits>
 #include <stdexcept>
 
 namespace trace_test {
@@ -49,6 +50,16 @@ void tell(Cast& cast, std::int64_t batch, double now) {
   for (Run& run : fx.runs) {
     run.job(stream);
   }
+}
+
+/// A trace of another process, with `event` alone.
+std::string piece_of(TraceEvent event) {
+  std::string host = "there";
+  std::int64_t since = 0;
+  std::vector<TraceEvent> events{event};
+  Archive a;
+  a(host, since, events);
+  return a.take().bytes;
 }
 
 Trace::Config on_virtual_clock(std::int64_t events_max) {
@@ -109,11 +120,49 @@ TEST_CASE("a trace of another process comes whole, or is refused") {
   };
   const auto parts = others(pieces[0], 1);
   REQUIRE(parts.contains(1));
-  CHECK(parts.at(1).host == "here");
-  CHECK(parts.at(1).events.size() == 2);
-  CHECK_THROWS_AS(others(pieces[0], 0), ArchiveError);  // of a machine that there is none of
-  CHECK_THROWS_AS(others(pieces[0].substr(0, pieces[0].size() - 1), 1), ArchiveError);
+  REQUIRE(parts.at(1));
+  CHECK(parts.at(1).value().host == "here");
+  CHECK(parts.at(1).value().events.size() == 2);
+  CHECK_FALSE(others(pieces[0], 0).at(1));  // of a machine that there is none of
+  CHECK_FALSE(others(pieces[0].substr(0, pieces[0].size() - 1), 1).at(1));
   CHECK_THROWS_AS(others(std::string(64 << 20, 'x'), 1), ArchiveError);
+}
+
+TEST_CASE("what another process cannot have done is not believed, and what a third says is") {
+  Cast here = cast_of_one();
+  const auto is_believed = [&](const TraceEvent& event) {
+    Trace lead(here, on_virtual_clock(1000));
+    lead.add_piece(1, piece_of(event));
+    lead.add_piece(2, piece_of({}));
+    const auto parts = lead.others(1);
+    CHECK(parts.at(2));
+    return static_cast<bool>(parts.at(1));
+  };
+  constexpr std::int64_t kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  CHECK(is_believed({.kind = Kind::waited, .what = 3}));
+  CHECK_FALSE(is_believed({.kind = Kind::waited, .what = 4}));
+  CHECK(is_believed({.kind = Kind::job, .what = static_cast<std::uint8_t>(Work::teach_input)}));
+  CHECK_FALSE(is_believed({.kind = Kind::job, .what = 10}));
+  CHECK(is_believed({.kind = Kind::read, .what = 1}));
+  CHECK_FALSE(is_believed({.kind = Kind::read, .what = 2}));
+  CHECK_FALSE(is_believed({.what = 1}));
+  CHECK_FALSE(is_believed({.kind = static_cast<Kind>(TraceEvent::kKinds)}));
+  CHECK_FALSE(is_believed({.message = static_cast<std::uint16_t>(Kinds::size)}));
+  CHECK_FALSE(is_believed({.start = 2, .end = 1}));
+  CHECK_FALSE(is_believed({.start = kLeast, .end = 1}));
+  CHECK_FALSE(is_believed({.end = kMost}));
+  CHECK_FALSE(is_believed({.number = kLeast}));
+  CHECK_FALSE(is_believed({.second = kMost}));
+}
+
+TEST_CASE("a trace begins behind the latest end of all that it has dropped") {
+  Cast cast = cast_of_one();
+  Trace trace(cast, on_virtual_clock(1000));
+  for (int i = 0; i < 3000; ++i) {
+    trace.crossed({.kind = Kind::packed}, i, i == 7 ? 5000 : i + 1);
+  }
+  CHECK(trace.take().since == 5'000'000'000'000);
 }
 
 }  // namespace trace_test
