@@ -272,11 +272,7 @@ void finish_files(RunFiles& files,
     digests.push_back(order->finish());
   }
   result.summary.order_sha256 = digests.empty() ? "" : combined_sha256(digests);
-  auto closed = close_files(files, result, blueprint);
-  if (closed && tracing && files.directory) {
-    closed = tracing->write(*files.directory);
-  }
-  if (!closed) {
+  if (const auto closed = close_files(files, result, blueprint, tracing); !closed) {
     const bool more = result.exit_code == static_cast<int>(ErrorKind::diverged) ||
                       result.exit_code == static_cast<int>(ErrorKind::lost);
     result.cause = closed.error().message + (more ? "; " + result.cause : "");

@@ -2,6 +2,7 @@
 
 #include "apps/cli/machine.hpp"
 #include "apps/cli/version.hpp"
+#include "apps/run/tracing.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
@@ -121,7 +122,10 @@ Result<void> write_summary(const std::filesystem::path& directory,
   return write_file(directory / "summary.json", to_json(result.summary, blueprint.experiment));
 }
 
-Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& blueprint) {
+Result<void> close_files(RunFiles& files,
+                         RunResult& result,
+                         const Blueprint& blueprint,
+                         const Tracing* tracing) {
   Result<void> outcome;
   const auto note = [&](Result<void> closed) {
     if (outcome && !closed) {
@@ -152,6 +156,9 @@ Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& bl
                          values_of(blueprint.chunks, result.weights, result.buffers),
                          version(),
                          blueprint.data->preparation()));
+    }
+    if (tracing) {
+      note(tracing->write(*files.directory));
     }
     result.summary.version = version();
     result.summary.origin = origin_of_run();

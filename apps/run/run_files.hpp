@@ -14,6 +14,8 @@
 
 namespace troupe {
 
+class Tracing;
+
 /// Everything that is written while the run goes on. Without a directory nothing is; the order's
 /// digest is taken all the same.
 struct RunFiles {
@@ -42,7 +44,10 @@ Result<void> write_summary(const std::filesystem::path& directory,
                            RunResult& result,
                            const Blueprint& blueprint);
 
-/// The last words of every file; the first error.
-Result<void> close_files(RunFiles& files, RunResult& result, const Blueprint& blueprint);
+/// The last words of every file, and the trace where `tracing` is not null; the first error.
+Result<void> close_files(RunFiles& files,
+                         RunResult& result,
+                         const Blueprint& blueprint,
+                         const Tracing* tracing);
 
 }  // namespace troupe

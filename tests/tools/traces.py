@@ -297,6 +297,13 @@ def resumed(runs):
     trace = runs.check_times("again", summary, exact=True, whole=False)
     check(0.5 < trace.run() / 1e9 / summary["seconds"] < 0.8, f"again: {trace.run()} ns were traced, a third of {summary['seconds']} s was before")
     check((runs.folder / "again" / "checkpoints" / "step-30" / "optimizer.safetensors").exists(), "again: the optimizer is not in the checkpoint")
+    shutil.rmtree(runs.folder / "again" / "checkpoints" / "step-30")
+    (runs.folder / "again" / "trace.pftrace").unlink()
+    (runs.folder / "again" / "trace.pftrace").mkdir()
+    said = subprocess.run([runs.program, "sim", "--resume", "again", "--quiet"], cwd=runs.folder, capture_output=True, text=True, timeout=60)
+    summary = json.loads((runs.folder / "again" / "summary.json").read_text())
+    check(said.returncode == 5 and summary["outcome"] == "lost" and "trace.pftrace" in summary["cause"],
+          f"again: a trace that cannot be written: {said}, {summary['outcome']}: {summary.get('cause')}")  # fmt: skip
 
 
 def several(runs):
