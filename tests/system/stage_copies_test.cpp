@@ -197,8 +197,8 @@ TEST_CASE("what does not go with copies of a stage is refused", "[system]") {
   CHECK(refusal(task({2, 1, 1}, {"pipeline.stages=3"})) ==
         "pipeline.copies: they are 4 stages in all, and pipeline.stages is 3");
   CHECK(refusal(task({2, 1, 1}, {"pipeline.weights=latest"})) ==
-        "pipeline.copies: copies of a stage are updated while others of its mini-batches are under "
-        "way; right is pipeline.weights stash");
+        "pipeline.copies: stages that take turns are updated while others of their mini-batches "
+        "are under way; right is pipeline.weights stash");
   const std::string pipedream =
       "pipeline.copies: stages that take turns are those of PipeDream's 1F1B; right are "
       "pipeline.schedule async_one_f_one_b, pipeline.micro_batches 1 and no pipeline.stage_of";
