@@ -17,12 +17,16 @@ class MemberReader {
  public:
   MemberReader(std::string_view text, LineMembers& into) : text_(text), into_(into) {}
 
-  void object(const std::string& before) {
+  void object(const std::string& before, int depth = 0) {
+    constexpr int kDeepest = 64;
+    if (depth > kDeepest) {  // it is none of our making, and is not read on
+      at_ = text_.size();
+    }
     take();
     while (peek() == '"') {
       const std::string name = before + string();
       take();  // ':'
-      value(name);
+      value(name, depth);
       if (peek() == ',') {
         take();
       }
@@ -39,10 +43,10 @@ class MemberReader {
 
   void take() { at_ += peek() == '\0' ? 0 : 1; }
 
-  void value(const std::string& name) {
+  void value(const std::string& name, int depth) {
     const char first = peek();
     if (first == '{') {
-      object(name + '/');
+      object(name + '/', depth + 1);
     } else if (first == '"') {
       into_.words.emplace_back(name, string());
     } else if (first == '[') {
@@ -61,7 +65,10 @@ class MemberReader {
   std::string string() {
     std::string text;
     for (++at_; at_ < text_.size() && text_[at_] != '"'; ++at_) {
-      if (text_[at_] == '\\' && ++at_ < text_.size()) {
+      if (text_[at_] == '\\') {
+        if (++at_ == text_.size()) {
+          break;
+        }
         if (text_[at_] == 'u') {  // what json_string() writes so is no text
           at_ = std::min(at_ + 4, text_.size());
           continue;
