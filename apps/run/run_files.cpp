@@ -140,7 +140,7 @@ Result<void> close_files(RunFiles& files,
         files.directory->string());
   }
   if (files.metrics) {
-    note(files.metrics->close());
+    note(files.metrics->flush());
   }
   if (files.board) {
     files.board->finish(result.exit_code == 0 && result.cause.empty());
@@ -162,10 +162,19 @@ Result<void> close_files(RunFiles& files,
     }
     result.summary.version = version();
     result.summary.origin = origin_of_run();
-    result.summary.outcome = outcome ? outcome_text(result.exit_code, result.cause) : "lost";
-    result.summary.cause = outcome ? result.cause : outcome.error().message;
-    note(write_file(*files.directory / "summary.json",
-                    to_json(result.summary, blueprint.experiment)));
+    const auto write_end = [&] {
+      result.summary.outcome = outcome ? outcome_text(result.exit_code, result.cause) : "lost";
+      result.summary.cause = outcome ? result.cause : outcome.error().message;
+      note(write_file(*files.directory / "summary.json",
+                      to_json(result.summary, blueprint.experiment)));
+    };
+    write_end();
+    // While it is locked the run counts as one that goes on, so it is the last one.
+    const bool well = static_cast<bool>(outcome);
+    note(files.metrics->close());
+    if (well && !outcome) {
+      write_end();
+    }
   }
   return outcome;
 }

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 namespace troupe {
@@ -17,6 +19,20 @@ constexpr std::size_t kBufferBytes = std::size_t{1} << 16;
 
 std::string reason(int code) {
   return std::system_category().message(code);
+}
+
+/// For resume(), and for who looks whether a run goes on and has the lock for a moment (LOCK_SH), which one waits for. False:
+/// another has it. Where the file system has no locks nobody is kept out.
+bool locked(int descriptor) {
+  constexpr int kTries = 100;
+  constexpr std::chrono::milliseconds kPause{10};
+  for (int i = 0; i < kTries; ++i) {
+    if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) {
+      return true;
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+  return false;
 }
 
 }  // namespace
@@ -56,8 +72,7 @@ Result<std::unique_ptr<OutputFile>> OutputFile::create(const std::filesystem::pa
   if (descriptor < 0) {
     return Error{ErrorKind::lost, concat(path.string(), " could not be created: ", reason(errno))};
   }
-  ::flock(descriptor,
-          LOCK_EX | LOCK_NB);  // for resume(); where the file system cannot, nobody is kept out
+  locked(descriptor);  // what it makes anew is nobody else's, in a folder of its own
   return std::unique_ptr<OutputFile>(new OutputFile(path, descriptor));
 }
 
@@ -68,7 +83,7 @@ Result<std::unique_ptr<OutputFile>> OutputFile::resume(const std::filesystem::pa
     return Error{ErrorKind::lost, concat(path.string(), " could not be opened: ", reason(errno))};
   }
   std::unique_ptr<OutputFile> file(new OutputFile(path, descriptor));
-  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (!locked(descriptor)) {
     return Error{ErrorKind::usage,
                  concat(path.string(), " is being written by a run that goes on")};
   }

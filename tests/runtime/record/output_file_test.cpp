@@ -2,10 +2,16 @@
 
 #include "tests/support/catch.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
+#include <thread>
 #include <vector>
 
 namespace output_file_test {
@@ -26,6 +32,13 @@ struct Folder {
 
   ~Folder() { fs::remove_all(path); }
 };
+
+bool is_locked(const fs::path& path) {
+  const int looks = ::open(path.c_str(), O_RDONLY);
+  const bool locked = ::flock(looks, LOCK_SH | LOCK_NB) != 0;
+  ::close(looks);
+  return locked;
+}
 
 std::string contents(const fs::path& path) {
   std::ostringstream text;
@@ -164,6 +177,25 @@ TEST_CASE("a file is found whatever the working directory is meanwhile", "[recor
   fs::current_path(before);
   (*file)->write("one\n");
   CHECK((*file)->close());
+}
+
+TEST_CASE("who looks whether a file is written keeps its writer out for a moment only",
+          "[record]") {
+  const Folder folder;
+  const fs::path path = folder.path / "lines";
+  std::ofstream(path) << "";
+  for (const bool anew : {false, true}) {
+    const int looks = ::open(path.c_str(), O_RDONLY);
+    REQUIRE(::flock(looks, LOCK_SH) == 0);
+    std::thread leaves([looks] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ::close(looks);
+    });
+    const auto file = anew ? OutputFile::create(path) : OutputFile::resume(path, 0);
+    leaves.join();
+    REQUIRE(file);
+    CHECK(is_locked(path));
+  }
 }
 
 TEST_CASE("a file that cannot be made is refused with the reason", "[record]") {
