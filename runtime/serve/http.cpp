@@ -98,10 +98,8 @@ class Connection final : public httplib::Stream {
   }
 
   ssize_t write(const char* from, std::size_t count) override {
-    if (!answers_) {
-      answers_ = true;
-      until_ = Clock::now() + kAnswer;
-    }
+    until_ = answers_ ? until_ : Clock::now() + kAnswer;
+    answers_ = true;
     ssize_t sent = -1;
     do {
       sent = comes(POLLOUT) ? ::send(socket_, from, count, MSG_DONTWAIT | MSG_NOSIGNAL) : -1;
@@ -141,7 +139,7 @@ class Connection final : public httplib::Stream {
 /// Serves one request a connection, and lets go of all of them when it is told to.
 class Serving final : public httplib::Server {
  public:
-  explicit Serving(std::chrono::milliseconds patience) : patience_(patience) {}
+  std::chrono::milliseconds patience{};  // with a request; set before it listens
 
   /// What has come is answered, where that does not take long. To be called when no more connections are accepted.
   void let_go() {
@@ -166,12 +164,11 @@ class Serving final : public httplib::Server {
         ::shutdown(socket, *how_);
       }
     }
-    bool served = false;
     try {
-      Connection connection(socket, patience_);
+      Connection connection(socket, patience);
       bool closed = false;
       // Of an answer whole pages are sent: ranges of it, of which a request can ask for thousands, could be larger.
-      served = process_request(
+      process_request(
           connection, true, closed, [](httplib::Request& request) { request.ranges.clear(); });
     } catch (const std::exception&) {  // memory may be scarce; whoever asked asks again
     }
@@ -180,10 +177,9 @@ class Serving final : public httplib::Server {
     ::shutdown(socket, SHUT_RDWR);
     ::close(socket);
     closed_.notify_all();
-    return served;
+    return true;
   }
 
-  std::chrono::milliseconds patience_;
   std::mutex mutex_;
   std::condition_variable closed_;
   std::set<int> open_;
@@ -260,18 +256,9 @@ struct HttpServer::State {
   HostAddress address;
   std::string token;
   std::map<std::string, HttpHandler> pages;
-  Serving server;
+  Serving server{};
   std::thread serving{};
   std::atomic<bool> ended = false;
-
-  State(HostAddress at,
-        std::string demanded,
-        std::map<std::string, HttpHandler> served,
-        std::chrono::milliseconds patience)
-      : address(std::move(at)),
-        token(std::move(demanded)),
-        pages(std::move(served)),
-        server(patience) {}
 
   ~State() {
     server.stop();
@@ -294,10 +281,11 @@ Result<HttpServer> HttpServer::start(const Options& options,
     return address.error();
   }
   const bool near = is_loopback_host(address->host);
-  auto state = std::make_unique<State>(*address,
-                                       near || !options.token.empty() ? options.token : new_token(),
-                                       std::move(pages),
-                                       options.patience);
+  auto state = std::make_unique<State>();
+  state->address = *address;
+  state->token = near || !options.token.empty() ? options.token : new_token();
+  state->pages = std::move(pages);
+  state->server.patience = options.patience;
   httplib::Server& server = state->server;
   server.new_task_queue = [] {
     return new Connections;
