@@ -72,6 +72,26 @@ std::string csv_field(const std::string& text) {
   return quoted + '"';
 }
 
+namespace {
+
+/// Without what a terminal would obey: names and causes may be of a stranger's files.
+std::string obeyed_by_none(std::string text) {
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F, too.
+    const bool second = c >= 0x80 && c < 0xa0 && i > 0 && text[i - 1] == '\xc2';
+    if (c < ' ' || c == 0x7f || second) {
+      text[i] = '?';
+    }
+    if (second) {
+      text[i - 1] = '?';
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& indent) {
   struct Column {
     std::size_t width = 0;
@@ -94,8 +114,9 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
     std::string line = indent;
     for (std::size_t i = 0; i < row.size(); ++i) {
       const std::string blanks(columns[i].width - row[i].size(), ' ');
+      const std::string cell = obeyed_by_none(row[i]);
       line += i > 0 ? "  " : "";
-      line += columns[i].numbers ? blanks + row[i] : row[i] + blanks;
+      line += columns[i].numbers ? blanks + cell : cell + blanks;
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + '\n';
@@ -116,7 +137,7 @@ std::string wrapped(const std::string& text, std::size_t width, const std::strin
       out += ' ';
       ++column;
     }
-    out += word;
+    out += obeyed_by_none(word);
     column += word.size();
   }
   return out;

@@ -95,7 +95,7 @@ int watch(Console& console, const WatchArguments& arguments) {
   }
   console.out << "watch    " << server->url_with_token() << std::endl;
   for (const Watched& run : *runs) {
-    console.err << "         " << run.name << "\n";
+    console.err << table({{run.name}}, "         ");
   }
   console.err << "         Ctrl-C ends it; the runs do not notice" << std::endl;
   while (Interrupts::count() == 0) {
