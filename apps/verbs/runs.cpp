@@ -1,6 +1,7 @@
 // troupe runs: the runs of a folder, read from what they have written until now.
 #include "apps/cli/text.hpp"
 #include "apps/run/run_folder.hpp"
+#include "apps/run/run_state.hpp"
 #include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
 #include "experiment/pipeline.pb.h"
@@ -9,12 +10,8 @@
 #include "runtime/data/input_file.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/line_members.hpp"
-#include "runtime/record/output_file.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <ostream>
 
@@ -71,21 +69,14 @@ std::string scheme_of(const proto::Experiment& e) {
   return text.empty() ? "plain" : text;
 }
 
-/// Whether a process has it locked, as the one has that writes it (OutputFile).
-bool is_written(const fs::path& file) {
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) {
-    return false;
-  }
-  const bool taken = ::flock(descriptor, LOCK_SH | LOCK_NB) != 0;
-  ::close(descriptor);
-  return taken;
-}
-
 /// The last lines of metrics.jsonl say how far the run has come.
 void read_metrics(const fs::path& file, FoundRun& run) {
   constexpr std::streamoff kTail = 1 << 16;
-  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  std::error_code code;
+  std::ifstream in;
+  if (fs::is_regular_file(file, code)) {  // to open a pipe waits for who writes it
+    in.open(file, std::ios::binary | std::ios::ate);
+  }
   const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0;
   in.seekg(std::max<std::streamoff>(0, size - kTail));
   std::string text(std::istreambuf_iterator<char>(in), {});
@@ -135,7 +126,7 @@ fs::path metrics_of(const fs::path& folder) {
   std::error_code code;
   for (const auto& entry : fs::directory_iterator(folder, code)) {
     const fs::path metrics = entry.path() / "metrics.jsonl";
-    if (fs::exists(metrics, code) && metrics > newest) {
+    if (fs::is_regular_file(metrics, code) && metrics > newest) {
       newest = metrics;
     }
   }
@@ -159,17 +150,17 @@ std::optional<FoundRun> run_in(const fs::path& folder) {
   }
   FoundRun run{.name = folder.filename(), .scheme = scheme_of(*parsed), .begun = status.st_mtime};
   const fs::path metrics = metrics_of(folder);
-  if (is_written(metrics)) {
-    run.state = "running";
-    read_metrics(metrics, run);
-    return run;
-  }
-  run.state = "killed";  // it has not said how it ended
-  read_summary(folder / "summary.json", run);
-  if (run.state == "killed") {
-    read_metrics(metrics, run);
-  }
-  return run;
+  const bool goes_on = is_being_written(metrics);  // before what it writes at its end is read
+  read_metrics(metrics, run);
+  run.state = goes_on ? "running" : "killed";  // it has not said how it ended
+  const fs::path summary = folder / "summary.json";
+  FoundRun end = run;
+  read_summary(summary, end);
+  constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  return !goes_on && tells_the_end(
+                         summary, end.updates.value_or(kNone), metrics, run.updates.value_or(kNone))
+             ? end
+             : run;
 }
 
 std::vector<FoundRun> runs_in(const fs::path& folder) {

@@ -148,23 +148,14 @@ TextRows scheme_rows(const JsonFields& comparison) {
 }  // namespace
 
 Result<void> RunNow::read_on() {
-  do {
-    const auto piece = run_.read(state_);
-    if (!piece) {
-      return piece.error();
-    }
-    state_ = state_in(*piece);
-    if (state_.anew) {
-      last_.clear();
-      events_.clear();
-    }
-    std::string_view rest = *piece;
-    for (std::size_t end = rest.find('\n'); end != rest.npos; end = rest.find('\n')) {
-      take(rest.substr(0, end));
-      rest.remove_prefix(end + 1);
-    }
-  } while (state_.more);
-  return {};
+  return troupe::read_on(
+      run_,
+      state_,
+      [this] {
+        last_.clear();
+        events_.clear();
+      },
+      [this](std::string_view line) { take(line); });
 }
 
 void RunNow::take(std::string_view line) {

@@ -1,6 +1,7 @@
 #include "apps/watch/page.hpp"
 
 #include "runtime/record/json.hpp"
+#include "runtime/record/sha256.hpp"
 
 #include <algorithm>
 #include <map>
@@ -15,6 +16,27 @@ namespace {
 
 constexpr std::size_t kLinesMax = 300;
 constexpr std::string_view kData = "<!-- data -->";
+
+/// The page, which tells the browser to run no other program than its own.
+std::string page_with_own_script() {
+  constexpr std::string_view kBegin = "<script>";
+  constexpr std::string_view kHash = "OWN_SCRIPT";
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string page = kWatchPage;
+  const std::size_t begin = page.find(kBegin) + kBegin.size();
+  Sha256 digest;
+  digest.update(page.data() + begin, page.rfind("</script>") - begin);
+  std::string hash = "sha256-";
+  // The bits of the digest in base64.
+  const std::string hex = digest.finish() + "00";
+  for (std::size_t at = 0; at + 3 <= hex.size(); at += 3) {
+    const unsigned long bits = std::stoul(hex.substr(at, 3), nullptr, 16);
+    hash += {kDigits[bits / kDigits.size()], kDigits[bits % kDigits.size()]};
+  }
+  hash.back() = '=';
+  return page.replace(page.find(kHash), kHash.size(), hash);
+}
 
 /// Some lines of each kind.
 class Thinned {
@@ -87,7 +109,7 @@ class Thinned {
 }  // namespace
 
 std::string live_page() {
-  return kWatchPage;
+  return page_with_own_script();
 }
 
 Result<std::string> page_of(const std::vector<Watched>& runs) {
@@ -95,24 +117,14 @@ Result<std::string> page_of(const std::vector<Watched>& runs) {
   for (const Watched& run : runs) {
     Thinned lines;
     WatchedState state;
-    do {
-      const auto piece = run.read(state);
-      if (!piece) {
-        return piece.error();
-      }
-      state = state_in(*piece);
-      if (state.anew) {
-        lines.forget();
-      }
-      std::string_view rest = *piece;
-      for (std::size_t end = rest.find('\n'); end != rest.npos; end = rest.find('\n')) {
-        lines.take(rest.substr(0, end));
-        rest.remove_prefix(end + 1);
-      }
-    } while (state.more);
+    const auto read = read_on(
+        run, state, [&] { lines.forget(); }, [&](std::string_view line) { lines.take(line); });
+    if (!read) {
+      return read.error();
+    }
     data += "<script type=\"application/jsonl\" class=\"run\">\n" + lines.text() + "</script>\n";
   }
-  std::string page = kWatchPage;
+  std::string page = page_with_own_script();
   return page.replace(page.find(kData), kData.size(), data);
 }
 

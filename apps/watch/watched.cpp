@@ -2,6 +2,7 @@
 
 #include "apps/cli/json_fields.hpp"
 #include "apps/run/run_folder.hpp"
+#include "apps/run/run_state.hpp"
 #include "apps/watch/diagnosis.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
@@ -26,12 +27,23 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kLineMax = 16 * kPieceBytes;
+constexpr std::size_t kFileMax = 256 * kPieceBytes;
 constexpr std::size_t kFolderMax = 12;  // runs of one folder of runs, the newest ones
 
-/// "" where it cannot be read.
+/// Not open where it is no file: to open a pipe waits for who writes it.
+std::ifstream opened(const fs::path& path) {
+  std::error_code code;
+  return fs::is_regular_file(path, code) ? std::ifstream(path, std::ios::binary) : std::ifstream();
+}
+
+/// "" where it cannot be read, or is too large for what it should be.
 std::string whole_file(const fs::path& path) {
+  std::error_code code;
   std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
+  if (auto file = opened(path); file.is_open() && fs::file_size(path, code) <= kFileMax) {
+    text << file.rdbuf();
+  }
   return text.str();
 }
 
@@ -46,27 +58,28 @@ std::string line_of_object(const char* kind, std::string object) {
                    "{\"kind\":\"", kind, "\",", std::string_view(object).substr(brace + 1), "\n");
 }
 
-/// Whole lines from byte `from` on. A line that is longer than a piece is read all the same.
+/// Whole lines from byte `from` on. One that is longer than a piece is read all the same; one of more than 16 MiB, which no run
+/// writes, counts as one that has not come to its end.
 std::string lines_from(const fs::path& path, std::int64_t from) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = opened(path);
   file.seekg(from);
   std::string text;
-  for (std::size_t whole = 0; whole == 0 && file;) {
+  std::size_t whole = 0;
+  while (whole == 0 && file && text.size() < kLineMax) {
     const std::size_t before = text.size();
     text.resize(before + kPieceBytes);
     file.read(text.data() + before, static_cast<std::streamsize>(kPieceBytes));
     text.resize(before + static_cast<std::size_t>(file.gcount()));
-    whole = text.rfind('\n') + 1;  // npos + 1 is 0
-    if (whole > 0 || !file) {
-      text.resize(whole);
-    }
+    const std::size_t end = std::string_view(text).substr(before).rfind('\n');
+    whole = end == text.npos ? 0 : before + end + 1;
   }
+  text.resize(whole);
   return text;
 }
 
 /// Whether a line ends before byte `at`; not where the file is shorter.
 bool begins_a_line(const fs::path& path, std::int64_t at) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file = opened(path);
   file.seekg(at - 1);
   return at == 0 || file.get() == '\n';
 }
@@ -103,6 +116,13 @@ std::string end_of_lines(const fs::path& path) {
                     path, std::max<std::int64_t>(0, size - static_cast<std::int64_t>(kPieceBytes)));
 }
 
+/// NaN where it has none.
+double number_in(const std::string& object, const char* name) {
+  google::protobuf::Struct parsed;
+  parse_object(object, parsed);
+  return number_of(parsed.fields(), name);
+}
+
 std::string line_of(const char* kind, const JsonObject& object) {
   return line_of_object(kind, object.text());
 }
@@ -111,7 +131,8 @@ std::string piece_of_run(const Watched& run, WatchedState state) {
   const fs::path metrics = run.folder / "metrics.jsonl";
   const fs::path summary = run.folder / "summary.json";
   std::string text;
-  state.anew = !begins_a_line(metrics, state.next);
+  const bool goes_on = is_being_written(metrics);  // before what it writes at its end is looked at
+  state.anew = !begins_a_line(metrics, state.next) || (goes_on && !state.have.empty());
   if (state.anew) {
     state = {.anew = true};
   }
@@ -130,10 +151,12 @@ std::string piece_of_run(const Watched& run, WatchedState state) {
   std::error_code code;
   const auto size = static_cast<std::int64_t>(fs::file_size(metrics, code));
   state.more = !code && !lines.empty() && state.next < size;
-  const std::string mark = mark_of(summary);
-  // One that is older than the last line is of the run's life before.
+  const std::string mark = goes_on ? "" : mark_of(summary);
   state.over =
-      !mark.empty() && fs::last_write_time(summary, code) >= fs::last_write_time(metrics, code);
+      !mark.empty() && tells_the_end(summary,
+                                     number_in(whole_file(summary), "updates"),
+                                     metrics,
+                                     number_in(last_line(end_of_lines(metrics), "train"), "step"));
   state.silent = seconds_since(metrics);
   if (!state.more && (first || !lines.empty() || (state.over && mark != state.have))) {
     const std::string end = state.over ? line_of_object("summary", whole_file(summary)) : "";
@@ -183,7 +206,8 @@ std::string curve_lines(const std::string& csv) {
 
 std::string piece_of_comparison(const Watched& of, WatchedState state) {
   const fs::path json = of.folder / "compare.json";
-  const std::string mark = mark_of(json);
+  // One that goes on in the folder of another has not written its own yet.
+  const std::string mark = is_being_written(of.folder / "trials/lock") ? "" : mark_of(json);
   std::string text;
   std::error_code code;
   for (const auto& entry : fs::directory_iterator(of.folder / "trials", code)) {
@@ -191,7 +215,7 @@ std::string piece_of_comparison(const Watched& of, WatchedState state) {
   }
   state.over = !mark.empty();
   state.silent = seconds_since(of.folder / "trials");
-  state.anew = state.next == 0 || (!mark.empty() && mark != state.have);
+  state.anew = state.next == 0 || mark != state.have;
   if (state.anew) {
     text = line_of("run", JsonObject{}.add("name", of.name).add("folder", of.folder.string()));
     if (state.over) {
@@ -208,12 +232,13 @@ std::string piece_of_comparison(const Watched& of, WatchedState state) {
 
 bool is_run(const fs::path& folder) {
   std::error_code code;
-  return fs::exists(folder / "metrics.jsonl", code);
+  return fs::is_regular_file(folder / "metrics.jsonl", code);
 }
 
 bool is_comparison(const fs::path& folder) {
   std::error_code code;
-  return fs::exists(folder / "compare.json", code) || fs::is_directory(folder / "trials", code);
+  return fs::is_regular_file(folder / "compare.json", code) ||
+         fs::is_directory(folder / "trials", code);
 }
 
 /// What a folder is called, also where a link such as `latest` leads to it.
@@ -294,20 +319,23 @@ WatchedState state_in(std::string_view piece) {
   google::protobuf::Struct object;
   const bool sound = parse_object(last_line(piece, "state"), object);
   const JsonFields& fields = object.fields();
-  const double next = number_of(fields, "next");
-  if (!sound || !(next >= 0)) {
+  if (!sound) {
     return {};
   }
+  const auto whole = [&](const char* name) {  // another watch may say what it likes
+    const double number = number_of(fields, name);
+    return number >= 0 ? static_cast<std::int64_t>(std::min(number, 1e15)) : 0;
+  };
   const auto flag = [&](const char* name) {
     return fields.contains(name) && fields.at(name).bool_value();
   };
-  return {.next = static_cast<std::int64_t>(next),
+  return {.next = whole("next"),
           .have = words_of(fields, "have"),
           .more = flag("more"),
           .anew = flag("anew"),
           .over = flag("over"),
           .silent = number_of(fields, "silent"),
-          .trials = static_cast<std::int64_t>(number_of(fields, "trials"))};
+          .trials = whole("trials")};
 }
 
 Result<std::string> Watched::read(const WatchedState& state) const {
@@ -317,6 +345,32 @@ Result<std::string> Watched::read(const WatchedState& state) const {
   }
   const WatchedState before{.next = state.next, .have = state.have};
   return is_run(folder) ? piece_of_run(*this, before) : piece_of_comparison(*this, before);
+}
+
+Result<void> read_on(const Watched& run,
+                     WatchedState& state,
+                     const std::function<void()>& forget,
+                     const std::function<void(std::string_view)>& take) {
+  bool more = true;
+  for (bool again = false; more;) {
+    const auto piece = run.read(state);
+    if (!piece) {
+      return piece.error();
+    }
+    const std::int64_t before = state.next;
+    state = state_in(*piece);
+    more = state.more && (state.next > before || (state.anew && !again));
+    if (state.anew) {
+      again = true;
+      forget();
+    }
+    std::string_view rest = *piece;
+    for (std::size_t end = rest.find('\n'); end != rest.npos; end = rest.find('\n')) {
+      take(rest.substr(0, end));
+      rest.remove_prefix(end + 1);
+    }
+  }
+  return {};
 }
 
 Result<std::vector<Watched>> find_watched(std::vector<std::string> named,

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -50,6 +51,13 @@ struct Watched {
   /// What has come since `state`, at most a mebibyte. Error (lost): the other watch does not answer.
   Result<std::string> read(const WatchedState& state) const;
 };
+
+/// All that has come since `state`, which moves on: `take` gets each line; before, where it begins anew, `forget` is called.
+/// It ends also where there is said to be more and nothing comes. Error as Watched::read.
+Result<void> read_on(const Watched& run,
+                     WatchedState& state,
+                     const std::function<void()>& forget,
+                     const std::function<void(std::string_view)>& take);
 
 /// `named`: folders of runs, of comparisons, or of either, and HOST:PORT; none: runs/latest. Error (usage): there is no run,
 /// (lost): nobody answers there.

@@ -4,8 +4,12 @@
 #include "apps/watch/page.hpp"
 #include "apps/watch/watched.hpp"
 #include "kernels/check.hpp"
+#include "runtime/record/output_file.hpp"
+#include "runtime/serve/http.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
+
+#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
@@ -111,6 +115,62 @@ TEST_CASE("a file that was cut back is read anew, and an old summary does not en
   CHECK(has(again, kHeader));
 }
 
+TEST_CASE("in a folder that was copied what the summary counts ends a run", "[apps]") {
+  const Folder folder;
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  write(folder / "summary.json", "{\"updates\":2}");
+  write(folder / "metrics.jsonl", kHeader + train(1) + train(2));
+  fs::last_write_time(folder / "summary.json", old);
+  const Watched run = only(folder.path().string());
+  CHECK(state_in(*run.read({})).over);
+  {
+    const auto goes_on = OutputFile::resume(folder / "metrics.jsonl", 0);
+    REQUIRE(goes_on);
+    CHECK_FALSE(state_in(*run.read({})).over);
+  }
+  write(folder / "metrics.jsonl", kHeader + train(3));  // was resumed, and killed
+  fs::last_write_time(folder / "summary.json", old);
+  CHECK_FALSE(state_in(*run.read({})).over);
+}
+
+TEST_CASE("a line without an end and a pipe keep nobody waiting", "[apps]") {
+  const Folder folder;
+  write(folder / "long/metrics.jsonl", kHeader + std::string(std::size_t{20} << 20, 'a'));
+  const Watched run = only(folder / "long");
+  const WatchedState state = state_in(*run.read({}));
+  CHECK(state.next == static_cast<std::int64_t>(kHeader.size()));
+  CHECK_FALSE(state_in(*run.read(state)).more);
+  fs::create_directories(folder / "pipe");
+  REQUIRE(::mkfifo((folder / "pipe/metrics.jsonl").c_str(), 0600) == 0);
+  CHECK(has(refusal(folder / "pipe"), " is neither the folder of a run"));
+  REQUIRE(::mkfifo((folder / "long/summary.json").c_str(), 0600) == 0);
+  CHECK(run.read({}));
+}
+
+TEST_CASE("a watch elsewhere that says what cannot be is read to an end", "[apps]") {
+  const std::string kState = "{\"kind\":\"state\",\"next\":";
+  for (const std::string& state : {kState + "0,\"more\":true}\n",
+                                   kState + "1e300,\"more\":true,\"trials\":-1e300}\n",
+                                   kState + "\"x\",\"more\":true,\"anew\":true}\n"}) {
+    const auto server = HttpServer::start({},
+                                          {{"/runs",
+                                            [](const HttpRequest&) {
+                                              return HttpReply{.body = R"({"runs":["\u001b[2J"]})"};
+                                            }},
+                                           {"/run", [&](const HttpRequest&) {
+                                              return HttpReply{.body = kHeader + state};
+                                            }}});
+    REQUIRE(server);
+    const auto runs = find_watched({concat("127.0.0.1:", server->port())}, "");
+    REQUIRE(runs);
+    RunNow now(runs->front());
+    REQUIRE(now.read_on());
+    CHECK(has(now.text(false), "?[2J"));
+    CHECK_FALSE(has(now.text(false), "\033"));
+    CHECK(page_of(*runs));
+  }
+}
+
 TEST_CASE("where a run stands is an object or some lines", "[apps]") {
   const Folder folder;
   write(folder / "metrics.jsonl",
@@ -161,6 +221,15 @@ TEST_CASE("a comparison is told when it is over", "[apps]") {
   write(folder / "compare.json", "{\n\"clock\": \"virtual\"\n}");
   const std::string after = *of.read(before);
   CHECK(has(after, "{\"kind\":\"comparison\", \"clock\": \"virtual\" }\n"));
+  {  // it is made once more
+    write(folder / "trials/lock", "");
+    const auto goes_on = OutputFile::resume(folder / "trials/lock", 0);
+    REQUIRE(goes_on);
+    const WatchedState again = state_in(*of.read(state_in(after)));
+    CHECK_FALSE(again.over);
+    CHECK(again.anew);
+    CHECK_FALSE(state_in(*of.read(again)).anew);
+  }
   CHECK(
       has(after, "{\"kind\":\"curve\",\"scheme\":\"a,\\\"b\\\"\",\"seed\":1,\"accuracy\":\"\"}\n"));
   CHECK(has(after, "{\"kind\":\"curve\",\"scheme\":\"1\",\"seed\":2,\"accuracy\":0.5}\n"));

@@ -149,6 +149,14 @@ def check_runs(program, folder):
     text = output(program, "runs", str(runs))
     assert text.count("\n") == 4 and text.splitlines()[0].split()[0] == "name", text
     assert output(program, "runs", str(runs / "over")).count("\n") == 2
+    # Of a copy the times of the files say nothing; one that goes on beyond its summary was resumed and killed.
+    copy = Path(shutil.copytree(runs / "over", folder / "copies/copy"))
+    os.utime(copy / "summary.json", (0, 0))
+    assert listed(program, copy.parent)["copy"]["state"] == "done"
+    with open(copy / "metrics.jsonl", "a") as file:
+        file.write('{"kind":"train","step":99,"loss":0.5}\n')
+    again = listed(program, copy.parent)["copy"]
+    assert (again["state"], again["updates"]) == ("killed", 99), again
 
 
 def main():

@@ -169,6 +169,51 @@ def check_live(browser, url, folder, lines):
     assert browser.value("window.stays")
 
 
+MEAN = "<img src=x onerror='window.obeyed = true'></script><script>window.obeyed = true</script>"
+
+
+def hostile(folder):
+    """A run and a comparison whose every text, and what should be none, is markup."""
+    run, comparison = folder / "hostile-run", folder / "hostile-comparison"
+    run.mkdir()
+    (comparison / "trials").mkdir(parents=True)
+    markup = {"html": MEAN}
+    train = {"kind": "train", "step": 1, "epoch": MEAN, "seconds": 1, "loss": 0.5, "busy": 0.5, "idle": {MEAN: 0.5}, "samples_per_second": markup}
+    lines = [{"kind": "header", "clock": markup}, train, {**train, "step": 2, "loss": 0.4}, {"kind": "__proto__", "step": 1}, {"kind": MEAN},
+             {"kind": "gap", "shard": MEAN, "step": 1, "gap": 1}, {"kind": "gap", "shard": "__proto__", "step": 2, "gap": 1},
+             {"kind": "evaluation", "step": 2, "loss": 0.5, "accuracy": MEAN},
+             *({"kind": "versions", "stage": s, "batch": b, "forward": 0, "backward": 0, "applied_to": 1} for s, b in ((0, 1), (MEAN, MEAN), (markup, 2))),
+             {"kind": "lost", "replica": MEAN, "seconds": MEAN, "cause": markup}, {"kind": "lost", "server": markup, "missed": MEAN},
+             {"kind": "state", "trials": MEAN, "silent": MEAN, "next": 7, "more": True, "over": True}, {"kind": "run", "name": MEAN, "folder": MEAN}]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    shard = {"histogram": {"0": 3, MEAN: MEAN}, "mean": MEAN, "max": MEAN}
+    (run / "summary.json").write_text(json.dumps(
+        {"updates": 2, "outcome": markup, "clock": markup, "train_loss": MEAN, "staleness": {MEAN: shard, "shard-0": shard},
+         "busy": {"stage-0": MEAN, MEAN: 1}, "idle": {"stage-0": {MEAN: 0.5}}, "origin": {"host": markup, "cpu": MEAN, "gpu": MEAN, "command": MEAN}}))
+    figure = {"mean": 0.5, "sd": 0.1, "count": 2}
+    schemes = [{"scheme": name, "accuracy_end": figure, "train_loss": figure, "staleness_mean": {"mean": MEAN}, "staleness_max": MEAN, "bytes_sent": figure,
+                "trials": MEAN, "diverged": 0, "failed": 0} for name in (MEAN, markup)]
+    (comparison / "compare.json").write_text(json.dumps(
+        {"clock": MEAN, "seeds": MEAN, "schemes": schemes, "refused": [{"scheme": MEAN, "reason": markup}], "notes": [MEAN, markup]}))
+    (comparison / "curves.csv").write_text(f'scheme,seed,updates,epochs,accuracy,train_loss\n"{MEAN}","{MEAN}",1,1,0.5,0.5\n')
+    return [run, comparison]
+
+
+def check_hostile(browser, url):
+    browser.open(url)
+    browser.wait_for("document.querySelectorAll('svg').length >= 6")
+    assert browser.value("document.querySelectorAll('img, main script').length") == 0
+    assert browser.value("window.obeyed === undefined")
+    assert browser.value("document.body.innerText").count("onerror") > 10
+    # And what came in all the same would not be obeyed.
+    before = len(browser.complaints)
+    browser.value(f"document.getElementById('status').innerHTML = {json.dumps(MEAN)}; new Promise(done => setTimeout(done, 200))")
+    assert browser.value("window.obeyed === undefined")
+    refused = browser.complaints[before:]
+    assert refused and all("Content Security Policy" in str(c) or "net::ERR" in str(c) for c in refused), refused
+    del browser.complaints[before:]
+
+
 def main():
     troupe = Path(sys.argv[1]).resolve()
     chromium = sys.argv[2] if len(sys.argv) > 2 else shutil.which("chromium") or shutil.which("chromium-browser")
@@ -192,6 +237,7 @@ def main():
         (going / "metrics.jsonl").write_text(text[:cut])
         server = subprocess.Popen([troupe, "watch", *runs, "--address", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
         live = subprocess.Popen([troupe, "watch", going, "--address", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+        servers = [server, live]
         browser = Browser(chromium, folder / "browser")
         try:
             url = server.stdout.readline().split()[1]
@@ -206,13 +252,20 @@ def main():
             browser.open(report.as_uri())
             check_numbers(browser, runs)
             check_names(browser)
+            bad = hostile(folder)
+            report = folder / "hostile.html"
+            subprocess.run([troupe, "report", *bad, "--out", report], check=True, capture_output=True)
+            check_hostile(browser, report.as_uri())
+            bad_server = subprocess.Popen([troupe, "watch", *bad, "--address", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True)
+            servers.append(bad_server)
+            check_hostile(browser, bad_server.stdout.readline().split()[1])
             check_live(browser, live.stdout.readline().split()[1], going, text[cut:])
             assert not browser.complaints, browser.complaints
         finally:
             browser.close()
-            for process in (server, live):
+            for process in servers:
                 process.send_signal(signal.SIGINT)
-        assert (server.wait(PATIENCE), live.wait(PATIENCE)) == (0, 0)
+        assert all(process.wait(PATIENCE) == 0 for process in servers)
     print("the page and the report are as they should be")
     return 0
 
