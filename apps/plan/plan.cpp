@@ -255,12 +255,11 @@ std::string describe(const Blueprint& b) {
   const std::string& bubble = schedule_schemes().find(b.schedule->options.name)->bubble;
   const PolicyScheme& policy = policy_of(b);
   const Forecast p = forecast(b);
-  const auto batch = static_cast<double>(e.data().batch_size());
-  const std::string rate = p.period > 0
-                               ? fill_in("; at most {} samples/s{}",
-                                         short_number(batch / p.period),
-                                         e.replicas().count() > 1 ? " by each replica" : "")
-                               : "";
+  const std::string rate =
+      p.period > 0 ? fill_in("; at most {} samples/s{}",
+                             short_number(static_cast<double>(e.data().batch_size()) / p.period),
+                             e.replicas().count() > 1 ? " by each replica" : "")
+                   : "";
   return concat(
       "plan       ",
       e.name(),
@@ -394,7 +393,7 @@ std::string describe_briefly(const Blueprint& b) {
   }
   text += wrapped(stages, 100, "       ") + '\n';
   return text + skipped_text(b) +
-         (tells_replicas(b) ? replicas_text(b).substr(0, replicas_text(b).find('\n')) + '\n' : "") +
+         (tells_replicas(b) ? replicas_text(b).substr(0, replicas_text(b).find('\n') + 1) : "") +
          memory_warning(b) + links_warning(b);
 }
 

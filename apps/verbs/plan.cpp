@@ -287,14 +287,13 @@ Command declare_plan() {
             .range = OptionRange{1, kProcessesMax}},
            {.names = "--csv",
             .value = &arguments->csv,
-            .doc = "write the schedule into FILE, for pipeline.schedule.file and PyTorch's "
-                   "pipelining",
+            .doc = "write the schedule, for pipeline.schedule.file",
             .type = "FILE"},
-           {.names = "--zero-bubble",
-            .value = &arguments->zero_bubble,
-            .doc = "find an order of the stages' work with little idle time, by the times of clock "
-                   "or, with "
-                   "--profile, of this machine; --csv writes it"},
+           {
+               .names = "--zero-bubble",
+               .value = &arguments->zero_bubble,
+               .doc = "find an order of the stages' work that waits least",
+           },
            {.names = "--search",
             .value = &arguments->search,
             .doc = "time each layer on this machine, and find the fastest replicas, stages, "

@@ -14,11 +14,17 @@ namespace {
 constexpr Ref<DirectorRole> kDirector{3};
 
 struct Shard {
+  std::shared_ptr<SharedWeights> shared = [] {
+    auto made = std::make_shared<SharedWeights>();
+    made->slices.push_back(std::make_unique<SharedBuffer>(1, 3));
+    return made;
+  }();
+
   explicit Shard(std::int64_t evaluate_every = 0, std::int64_t updates = 0, std::int32_t chunk = 0)
       : exchange(host.join(std::make_unique<SharedBufferExchange>(
                                SharedBufferExchange::Config{.replica = 2,
                                                             .chunk = chunk,
-                                                            .shared = nullptr,
+                                                            .shared = shared,
                                                             .rule = halving_rule(),
                                                             .evaluation = {evaluate_every},
                                                             .updates = updates,
@@ -169,6 +175,18 @@ TEST_CASE("the director hears once that a replica has finished", "[actors]") {
     s.exchange.ended(1, s.fx);  // the end is brought forward
     CHECK(s.fx.sends.empty());
   }
+}
+
+TEST_CASE("of replicas that end together the last one tells of all updates", "[actors]") {
+  Shard s;
+  s.step(0, 1);
+  s.exchange.ended(2, s.fx);
+  s.shared->slices.front()->set_updates(0, 4);
+  s.shared->slices.front()->set_updates(2, 3);
+  s.step(5, 6);  // it saw one less at its own
+  const auto told = sent_to<Finished>(kDirector.id, s.fx);
+  REQUIRE(told.size() == 1);
+  CHECK(told[0].updates == 7);
 }
 
 }  // namespace shared_buffer_test
