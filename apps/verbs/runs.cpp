@@ -22,6 +22,7 @@
 #include <limits>
 #include <memory>
 #include <ostream>
+#include <tuple>
 
 namespace troupe {
 namespace {
@@ -32,7 +33,8 @@ struct FoundRun {
   std::string name{};
   std::string scheme{};
   std::time_t begun = 0;
-  std::string state{};  // "running", "killed", or what summary.json says
+  long nanoseconds = 0;  // after that second, for their order
+  std::string state{};   // "running", "killed", or what summary.json says
   std::optional<double> updates{};
   std::optional<double> loss{};  // of the test data, else of the training
   std::optional<double> accuracy{};
@@ -148,7 +150,10 @@ std::optional<FoundRun> run_in(const fs::path& folder) {
   if (!parsed) {
     return {};
   }
-  FoundRun run{.name = folder.filename(), .scheme = scheme_of(*parsed), .begun = status.st_mtime};
+  FoundRun run{.name = folder.filename(),
+               .scheme = scheme_of(*parsed),
+               .begun = status.st_mtime,
+               .nanoseconds = status.st_mtim.tv_nsec};
   const fs::path metrics = metrics_of(folder);
   const bool goes_on = is_being_written(metrics);  // before what it writes at its end is read
   read_metrics(metrics, run);
@@ -174,7 +179,7 @@ std::vector<FoundRun> runs_in(const fs::path& folder) {
     }
   }
   std::sort(all.begin(), all.end(), [](const FoundRun& a, const FoundRun& b) {
-    return std::pair(a.begun, a.name) < std::pair(b.begun, b.name);
+    return std::tie(a.begun, a.nanoseconds, a.name) < std::tie(b.begun, b.nanoseconds, b.name);
   });
   return all;
 }
