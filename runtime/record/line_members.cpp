@@ -100,11 +100,11 @@ class MemberReader {
 
 }  // namespace
 
-const double* LineMembers::number(std::string_view name) const {
+const double* LineMembers::number(std::string_view name) const& {
   return found(numbers, name);
 }
 
-const std::string* LineMembers::word(std::string_view name) const {
+const std::string* LineMembers::word(std::string_view name) const& {
   return found(words, name);
 }
 

@@ -13,8 +13,11 @@ struct LineMembers {
   std::vector<std::pair<std::string, double>> numbers;
   std::vector<std::pair<std::string, std::string>> words;  // a list as it is written
 
-  const double* number(std::string_view name) const;
-  const std::string* word(std::string_view name) const;
+  const double* number(std::string_view name) const&;
+  const std::string* word(std::string_view name) const&;
+  // They point into the members.
+  const double* number(std::string_view name) const&& = delete;
+  const std::string* word(std::string_view name) const&& = delete;
 };
 
 /// Of a JSON object of our own making; null is left out. Of what is none, as much as can be read.

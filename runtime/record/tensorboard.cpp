@@ -201,8 +201,9 @@ void TensorBoard::go_on(std::int64_t step, const fs::path& metrics) {
   const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0;
   in.seekg(std::max<std::streamoff>(0, size - kTail));
   for (std::string text; std::getline(in, text);) {
-    if (const double* const at = line_members(text).number("step");
-        at && static_cast<std::int64_t>(*at) >= step) {
+    const LineMembers members = line_members(text);
+    const double* const at = members.number("step");
+    if (at && static_cast<std::int64_t>(*at) >= step) {
       line(text);
     }
   }
