@@ -209,7 +209,7 @@ class Best {
         const std::size_t n = schedule_->stages[k].period.size() - 1;  // the update stays the last
         for (std::size_t from = 0; from < n && left > 0; ++from) {
           for (std::size_t to = from > kReach ? from - kReach : 0;
-               to < std::min(n, from + kReach + 1);
+               to < std::min(n, from + kReach + 1) && left > 0;
                ++to) {
             if (from != to && try_move(k, from, to, left)) {
               moved = true;
@@ -223,9 +223,10 @@ class Best {
   const Schedule& schedule() const { return *schedule_; }
 
  private:
+  /// `left`: actions that may still be looked at. A long row has many moves, so that each one counts, though its order forbids it.
   bool try_move(std::size_t k, std::size_t from, std::size_t to, std::int64_t& left) {
-    Schedule moved = *schedule_;
-    Row& row = moved.stages[k].period;
+    Row row = schedule_->stages[k].period;
+    left -= static_cast<std::int64_t>(row.size());
     const auto at = [&](std::size_t i) {
       return row.begin() + static_cast<std::ptrdiff_t>(i);
     };
@@ -237,6 +238,8 @@ class Best {
     if (!in_order(row, o_.stashes[k])) {
       return false;
     }
+    Schedule moved = *schedule_;
+    moved.stages[k].period = std::move(row);
     for (const Sequence& stage : moved.stages) {
       left -= kBatches * static_cast<std::int64_t>(stage.period.size());
     }

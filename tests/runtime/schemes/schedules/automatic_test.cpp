@@ -152,6 +152,23 @@ TEST_CASE("the automatic order is as fast as every built-in schedule that keeps 
   CHECK(shorter > 0);
 }
 
+TEST_CASE("of a long pipe the search ends, and its order still keeps to the stashes", "[schemes]") {
+  const AutomaticOptions o{.times = std::vector<ChunkTimes>(16, {1, 1.5, 0.7}),
+                           .micro_batches = 64,
+                           .stashes = std::vector<std::int64_t>(16, 16)};
+  const auto made = automatic_zero_bubble(o);
+  REQUIRE(made);
+  for (const Sequence& stage : made->stages) {
+    std::int64_t held = 0;
+    for (const Action& a : stage.period) {
+      held += (a.act == Act::forward) - (a.act == Act::backward || a.act == Act::weight_gradient);
+      CHECK(held <= 16);
+    }
+  }
+  const auto zb_h1 = make_schedule({.name = "zb_h1", .stages = 16, .micro_batches = 64});
+  CHECK(period_of(*made, o.times) <= period_of(*zb_h1, o.times) * (1 + 1e-9));
+}
+
 TEST_CASE("a stage without room for a micro-batch is refused", "[schemes]") {
   const auto made = automatic_zero_bubble(
       {.times = std::vector<ChunkTimes>(2, {1, 1, 1}), .micro_batches = 4, .stashes = {2, 0}});
