@@ -29,9 +29,13 @@ Result<void> add_hosts(Players& players, const std::string& file) {
   return {};
 }
 
-Result<void> add_ranks(Players& players) {
+Result<void> add_ranks(Players& players, bool with_keys) {
   auto ranks = ranks_of_environment();
   TROUPE_TRY(ranks);
+  if (ranks->one_machine && !with_keys) {
+    // torchrun gives the machine's name, which others can reach; nobody else has to.
+    ranks->lead.host = kThisMachine;
+  }
   players.processes = ranks->processes;
   players.ranks = *std::move(ranks);
   return {};
@@ -125,7 +129,8 @@ Result<Players> players_of(const PlayerArguments& arguments) {
     return Error{ErrorKind::usage,
                  "--processes, --hosts and --join each say how many processes a run has; name one"};
   }
-  TROUPE_TRY(arguments.join.empty() ? add_hosts(players, arguments.hosts) : add_ranks(players));
+  TROUPE_TRY(arguments.join.empty() ? add_hosts(players, arguments.hosts)
+                                    : add_ranks(players, !arguments.keys.empty()));
   if (!arguments.keys.empty()) {
     auto credentials = Credentials::load(arguments.keys);
     if (!credentials) {

@@ -51,16 +51,17 @@ int port_of_job(const std::string& job) {
 
 Result<HostAddress> lead_in(const std::function<std::string(const char*)>& value,
                             const Starter& starter,
-                            const std::string& processes) {
+                            bool one_machine) {
   HostAddress lead{.host = value("MASTER_ADDR"), .port = port_of_job(value("SLURM_JOB_ID"))};
   if (const std::string port = value("MASTER_PORT"); !port.empty()) {
     const auto number = number_in("MASTER_PORT", port, 1, kPortMax);
     TROUPE_TRY(number);
-    lead.port = *number;
+    // torchrun's agent itself listens at MASTER_PORT then.
+    lead.port = value("TORCHELASTIC_USE_AGENT_STORE") == "True" ? port_of_job(port) : *number;
   }
   const std::string nodes = value("SLURM_STEP_NODELIST");
-  if (lead.host.empty() && starter.of_this_machine && value(starter.of_this_machine) == processes) {
-    lead.host = "127.0.0.1";
+  if (lead.host.empty() && one_machine) {
+    lead.host = kThisMachine;
   } else if (lead.host.empty()) {
     lead.host = first_node(nodes.empty() ? value("SLURM_JOB_NODELIST") : nodes);
   }
@@ -108,9 +109,12 @@ Result<Ranks> ranks_in(const std::function<std::string(const char*)>& value) {
   TROUPE_TRY(processes);
   const auto rank = number_in(starter->rank, value(starter->rank), 0, *processes - 1);
   TROUPE_TRY(rank);
-  Ranks found{.rank = *rank, .processes = *processes, .told_by = starter->rank};
+  Ranks found{.rank = *rank,
+              .processes = *processes,
+              .one_machine = starter->of_this_machine && value(starter->of_this_machine) == count,
+              .told_by = starter->rank};
   if (found.processes > 1) {
-    auto lead = lead_in(value, *starter, count);
+    auto lead = lead_in(value, *starter, found.one_machine);
     TROUPE_TRY(lead);
     found.lead = *std::move(lead);
   }

@@ -98,8 +98,10 @@ std::string why_not(SSL* session) {
     return "it does not speak TLS";
   }
   if (words.empty() || words.find("unexpected eof") != std::string::npos) {
-    return "it has closed the connection before it has shown a certificate; where it was started "
-           "without --keys, it needs them";
+    return SSL_is_init_finished(session)
+               ? ""
+               : "it has closed the connection before it has shown a certificate; where it was "
+                 "started without --keys, it needs them";
   }
   return words;
 }

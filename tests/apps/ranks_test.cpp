@@ -93,6 +93,11 @@ TEST_CASE("what others tell in the environment is understood", "[apps]") {
               {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
               {"SLURM_PROCID", "0"},  // of the shell in which mpirun was called
               {"SLURM_NTASKS", "8"}}) == "1 of 2, lead 127.0.0.1:29500, by OMPI_COMM_WORLD_RANK");
+  CHECK(told({{"RANK", "1"},
+              {"WORLD_SIZE", "3"},
+              {"MASTER_ADDR", "alpha"},
+              {"MASTER_PORT", "41743"},
+              {"TORCHELASTIC_USE_AGENT_STORE", "True"}}) == "1 of 3, lead alpha:25743, by RANK");
   CHECK(told({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.1"}}) ==
         "3 of 4, lead 10.0.0.1:29500, by PMI_RANK");
   CHECK(told({{"SLURM_PROCID", "2"},
@@ -109,6 +114,13 @@ TEST_CASE("what others tell in the environment is understood", "[apps]") {
       told({{"RANK", "1"}, {"WORLD_SIZE", "3"}, {"MASTER_ADDR", "alpha"}, {"MASTER_PORT", "0"}}),
       says("MASTER_PORT"));
   CHECK(ranks({{"RANK", "0"}, {"WORLD_SIZE", "1"}})->processes == 1);
+  for (const auto& [here, one_machine] : {std::pair("2", true), std::pair("1", false)}) {
+    CHECK(ranks({{"RANK", "0"},
+                 {"WORLD_SIZE", "2"},
+                 {"LOCAL_WORLD_SIZE", here},
+                 {"MASTER_ADDR", "alpha"}})
+              ->one_machine == one_machine);
+  }
 }
 
 TEST_CASE("the first node of Slurm's lists is found", "[apps]") {

@@ -5,9 +5,9 @@
 
 Lines of the page's code blocks that begin with `alpha$` or `beta$` are typed on that machine, one after the other; of the lines
 behind each the words must be said, in that order (of a run's summary those before a line's first number count). A machine is a
-network namespace with a folder and an /etc/hosts of its own, and beta's clock was started some months before alpha's; ssh, scp,
-srun and mpirun are stand-ins. Runs are made short. Where the kernel has netem, the cable takes 10 ms each way and carries 100 Mbit/s. Needs root: exit
-status 4, with the reason, where namespaces cannot be made.
+network namespace with a name, a folder and an /etc/hosts of its own, and beta's clock was started some months before alpha's; ssh
+and scp are stand-ins. What Slurm, mpirun and their like start is launchers.py's. Runs are made short. Where the kernel has netem, the
+cable takes 10 ms each way and carries 100 Mbit/s. Needs root: exit status 4, with the reason, where namespaces cannot be made.
 """
 
 import argparse
@@ -36,28 +36,10 @@ exec {enter_any} "$2" "$3"
     "scp": """#!/bin/sh
 [ "$1" = -r ] && exec cp -r --preserve=mode "$2" "{root}/${{3%%:*}}/${{3#*:}}"
 """,
-    # Both know no more than these say to a task; alpha's folder is the one that machines share.
-    "srun": """#!/bin/sh
-shift
-export SLURM_NTASKS=2 SLURM_JOB_ID=4711 SLURM_JOB_NODELIST=alpha,beta
-SLURM_PROCID=1 {enter_any} beta "cd ../alpha && $*" &
-SLURM_PROCID=0 {enter_any} alpha "$*" && wait $!
-""",
-    "mpirun": """#!/bin/sh
-shift 2
-other=alpha
-export OMPI_COMM_WORLD_SIZE=2
-if [ "$1" = --host ]; then
-  export "$4"
-  shift 4
-  other=beta
-else
-  export OMPI_COMM_WORLD_LOCAL_SIZE=2
-fi
-OMPI_COMM_WORLD_RANK=1 {enter_any} $other "cd ../alpha && $*" &
-OMPI_COMM_WORLD_RANK=0 {enter_any} alpha "$*" && wait $!
-""",
 }
+
+
+STARTERS = ("srun ", "mpirun ", "mpiexec ", "torchrun ")
 
 
 class Skip(Exception):
@@ -133,8 +115,8 @@ class Machines:
 
     def on(self, host, command):
         """Words that run a shell's command on that machine."""
-        inside = f"mount --bind {self.root}/hosts /etc/hosts && cd {self.root}/{host} && export PATH={self.root}/bin:$PATH && eval \"$0\""
-        return ["ip", "netns", "exec", self.names[host], "unshare", "-m", "-T", f"--monotonic={self.AHEAD[host]}", "--fork", "sh", "-c", inside, command]
+        inside = f"hostname {host} && mount --bind {self.root}/hosts /etc/hosts && cd {self.root}/{host} && export PATH={self.root}/bin:$PATH && eval \"$0\""
+        return ["ip", "netns", "exec", self.names[host], "unshare", "-m", "-u", "-T", f"--monotonic={self.AHEAD[host]}", "--fork", "sh", "-c", inside, command]
 
     def start_node(self):
         """Keys for both, and a node on beta, which is what alpha's file `hosts` names."""
@@ -155,8 +137,10 @@ class Typed:
 
     def __init__(self, machines, host, command):
         self.file = tempfile.TemporaryFile("w+")
-        words = machines.on(host, command)
-        self.process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self.file, stderr=self.file, start_new_session=True)
+        self.process = subprocess.Popen(self.words(machines, host, command), stdin=subprocess.DEVNULL, stdout=self.file, stderr=self.file, start_new_session=True)
+
+    def words(self, machines, host, command):
+        return machines.on(host, command)
 
     def text(self):
         at = os.pread(self.file.fileno(), 1 << 20, 0)
@@ -221,7 +205,9 @@ def type_page(machines, page, verbose, nodes):
         if verbose:
             print(f"{host}$ {command}")
         background = command.endswith("&")
-        run = re.match(r"(troupe|srun|mpirun) .*run", command) and "--resume" not in command
+        if command.startswith(STARTERS):
+            continue
+        run = re.match(r"troupe .*run", command) and "--resume" not in command
         if command.startswith("kill"):
             kill(machines, last, "run-1")
             continue
