@@ -97,7 +97,8 @@ LAYERS = {
     "images": ["convolution { outputs: 2 stride: 9 kernel: 3 }", "convolution { outputs: 1 kernel: 1 padding: 0 stride: 7 }",
                "convolution { outputs: 3 }", "max_pool { kernel: 5 }", "average_pool { kernel: 0 }", "batch_norm {}",
                "group_norm { groups: 1 }", "activation {}"],
-    "tokens": ["lstm { width: 4 }", "attention { heads: 1 }", "dense { outputs: 4 }", "layer_norm {}", "activation {}"],
+    "tokens": ["lstm { width: 4 }", "attention { heads: 1 }", "dense { outputs: 4 }", "layer_norm {}", "activation {}", "rms_norm {}",
+               "attention { heads: 2 kv_heads: 1 rotary: 100 causal: false }", "swiglu { hidden: 3 }", "mixture { experts: 3 hidden: 2 }"],
 }  # fmt: skip
 SKIPS = [["fork { name: 'a' }", "join { name: 'a' }"], ["fork { name: 'b' }", "activation {}", "join { name: 'b' activation: relu }"],
          ["fork { name: 'a' }"], ["join { name: 'b' }"]]  # fmt: skip
@@ -190,8 +191,10 @@ class Draw:
         return f"data {{ cifar10 {{ path: '.' augment: {pick(['true', 'false'])} }}"
 
     def draw_text(self, pick):
-        name, message = pick([("gpt", "Gpt"), ("lstm", "Lstm")])
+        name, message = pick([("gpt", "Gpt"), ("llama", "Llama"), ("lstm", "Lstm")])
         model = {"gpt": pick(["layers: 2 width: 4 heads: 2", "layers: 1 width: 4 heads: 1 tied: false"]),
+                 "llama": pick(["layers: 2 width: 4 heads: 2 kv_heads: 1 hidden: 5", "layers: 1 width: 4 heads: 1 hidden: 6 tied: true",
+                                "layers: 1 width: 4 heads: 2 hidden: 3 experts: 3", "layers: 1 width: 4 heads: 2 experts: 2 chosen: 1 capacity: 1"]),
                  "lstm": "layers: 2 width: 3 residual: true"}[name]  # fmt: skip
         if self.chance(0.3):
             self.draw_message(message, "model." + name)
