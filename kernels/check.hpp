@@ -21,9 +21,10 @@ std::string concat(const Ts&... parts) {
   return out.str();
 }
 
-[[noreturn]] inline void contract_failed(const char* condition, const std::string& message) {
-  throw ContractError(message + " [" + condition + "]");
-}
+/// Not a template, nor inline: what the CPU kernels use must not be compiled along with them (kernels/CMakeLists.txt).
+std::string concat(const char* text);
+
+[[noreturn]] void contract_failed(const char* condition, const std::string& message);
 
 }  // namespace troupe
 

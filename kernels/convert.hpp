@@ -22,9 +22,7 @@ Tensor in_float32(Stream& stream, const Tensor& x);
 // The backends: same signatures, arguments already checked.
 TROUPE_BACKENDS(convert);
 
-namespace cpu {
 /// to[i] = from[i], rounded, for i < n: what a product does with its operands.
-void round_to_bfloat16(const float* from, std::int64_t n, BFloat16* to);
-}  // namespace cpu
+TROUPE_ON_CPU(void round_to_bfloat16(const float* from, std::int64_t n, BFloat16* to));
 
 }  // namespace troupe

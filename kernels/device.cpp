@@ -60,7 +60,8 @@ Result<Device> parse_device(std::string_view text) {
 }
 
 Result<void> check_available(Device device) {
-  return device.kind == DeviceKind::cpu ? Result<void>() : cuda::check_available(device.index);
+  return device.kind == DeviceKind::cpu ? check_instruction_set()
+                                        : cuda::check_available(device.index);
 }
 
 std::string_view to_string(Precision precision) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/check.hpp"
+#include "kernels/instruction_set.hpp"
 #include "kernels/stream.hpp"
 
 #include <initializer_list>
@@ -69,14 +70,23 @@ inline constexpr GpuLibrary kNccl{
 /// Throws ContractError: "[op] " and the library's advice.
 [[noreturn]] void fail_without(const GpuLibrary& library, std::string_view op);
 
-/// cpu::op(stream, ...) or cuda::op(stream, ...). What a build has not is not called in it: there cuda::op
+/// The function of the CPU kernels for the instruction set in use.
+#ifdef TROUPE_ONE_ISA
+#define TROUPE_CPU(op) ::troupe::cpu::one::op
+#else
+#define TROUPE_CPU(op)                                                                 \
+  (::troupe::instruction_set() == ::troupe::InstructionSet::v4 ? ::troupe::cpu::v4::op \
+                                                               : ::troupe::cpu::v3::op)
+#endif
+
+/// TROUPE_CPU(op)(stream, ...) or cuda::op(stream, ...). What a build has not is not called in it: there cuda::op
 /// is declared and needs no definition.
 #define TROUPE_DISPATCH(op, stream, ...) TROUPE_DISPATCH_WITH(kCuda, op, stream, __VA_ARGS__)
 
 #define TROUPE_DISPATCH_WITH(library, op, stream, ...)         \
   do {                                                         \
     if ((stream).device().kind == ::troupe::DeviceKind::cpu) { \
-      ::troupe::cpu::op((stream), __VA_ARGS__);                \
+      TROUPE_CPU(op)((stream), __VA_ARGS__);                   \
     } else if constexpr (::troupe::library.is_here) {          \
       ::troupe::cuda::op((stream), __VA_ARGS__);               \
     } else {                                                   \

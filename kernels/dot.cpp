@@ -11,7 +11,7 @@ double dot(Stream& stream, const Tensor& a, const Tensor& b) {
   check_tensor("dot", "a", a, stream);
   check_tensor("dot", "b", b, stream, a.shape());
   begin(stream, {&a, &b});
-  return cpu::dot(a, b);
+  return TROUPE_CPU(dot)(a, b);
 }
 
 }  // namespace troupe

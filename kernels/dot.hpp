@@ -8,8 +8,6 @@ namespace troupe {
 /// a . b in double, always in the same order. Shapes: a, b (n). Has been done at return.
 double dot(Stream& stream, const Tensor& a, const Tensor& b);
 
-namespace cpu {
-double dot(const Tensor& a, const Tensor& b);
-}  // namespace cpu
+TROUPE_ON_CPU(double dot(const Tensor& a, const Tensor& b));
 
 }  // namespace troupe

@@ -89,7 +89,7 @@ struct LstmCellGradients {
   const Tensor& dgates;       // (B, 4H), written
 };
 
-namespace cpu {
+namespace cuda {
 /// y[j, i, :] = x[i, j, :]. Shapes: x (M, N, C), y (N, M, C).
 void swap_leading(Stream& stream, const Tensor& x, const Tensor& y);
 
@@ -103,12 +103,10 @@ void lstm_cell_forward(Stream& stream,
 
 /// One step backward.
 void lstm_cell_backward(Stream& stream, const LstmCellGradients& arguments);
-}  // namespace cpu
-
-namespace cuda {
-decltype(cpu::swap_leading) swap_leading;
-decltype(cpu::lstm_cell_forward) lstm_cell_forward;
-decltype(cpu::lstm_cell_backward) lstm_cell_backward;
 }  // namespace cuda
+
+TROUPE_ON_CPU(decltype(cuda::swap_leading) swap_leading);
+TROUPE_ON_CPU(decltype(cuda::lstm_cell_forward) lstm_cell_forward);
+TROUPE_ON_CPU(decltype(cuda::lstm_cell_backward) lstm_cell_backward);
 
 }  // namespace troupe

@@ -49,13 +49,13 @@ std::uint64_t SharedBuffer::updates() const {
 std::uint64_t shared_copy(Stream& stream, const SharedBuffer& from, const Tensor& to) {
   check_vector("shared_copy", from, to, stream);
   const std::uint64_t before = from.updates();
-  cpu::shared_copy(from, to.data<float>());
+  TROUPE_CPU(shared_copy)(from, to.data<float>());
   return before;
 }
 
 void shared_store(Stream& stream, SharedBuffer& buffer, const Tensor& from) {
   check_vector("shared_store", buffer, from, stream);
-  cpu::shared_store(buffer, from.data<float>());
+  TROUPE_CPU(shared_store)(buffer, from.data<float>());
 }
 
 std::uint64_t shared_move(Stream& stream,
@@ -69,7 +69,7 @@ std::uint64_t shared_move(Stream& stream,
   TROUPE_CHECK(writer >= 0 && writer < buffer.writers(),
                fill_in("[shared_move] writer {} of {}", writer, buffer.writers()));
   const std::uint64_t before = buffer.updates();
-  cpu::shared_move(buffer, from.data<float>(), to.data<float>(), how);
+  TROUPE_CPU(shared_move)(buffer, from.data<float>(), to.data<float>(), how);
   buffer.count(writer);
   return before;
 }

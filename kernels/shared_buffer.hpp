@@ -104,10 +104,9 @@ std::uint64_t shared_move(Stream& stream,
                           const Tensor& to,
                           SharedAdd how);
 
-namespace cpu {
-void shared_copy(const SharedBuffer& from, float* to);
-void shared_store(SharedBuffer& buffer, const float* from);
-void shared_move(SharedBuffer& buffer, const float* from, const float* to, SharedAdd how);
-}  // namespace cpu
+TROUPE_ON_CPU(void shared_copy(const SharedBuffer& from, float* to));
+TROUPE_ON_CPU(void shared_store(SharedBuffer& buffer, const float* from));
+TROUPE_ON_CPU(
+    void shared_move(SharedBuffer& buffer, const float* from, const float* to, SharedAdd how));
 
 }  // namespace troupe

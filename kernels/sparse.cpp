@@ -1,5 +1,6 @@
 #include "kernels/sparse.hpp"
 
+#include "kernels/dispatch.hpp"
 #include "kernels/wording.hpp"
 
 namespace troupe {
@@ -15,7 +16,7 @@ void sparse_logistic_steps(SharedBuffer& w,
           "[sparse_logistic_steps] {} rows from {} of {}", run.count, run.first, run.order.size()));
   TROUPE_CHECK(steps.writer >= 0 && steps.writer < w.writers(),
                fill_in("[sparse_logistic_steps] writer {} of {}", steps.writer, w.writers()));
-  cpu::sparse_logistic_steps(w, run, steps, result);
+  TROUPE_CPU(sparse_logistic_steps)(w, run, steps, result);
 }
 
 void sparse_logistic_loss(std::span<const float> w,
@@ -25,7 +26,7 @@ void sparse_logistic_loss(std::span<const float> w,
                           SparseResult& result) {
   TROUPE_CHECK(first >= 0 && first <= last && last <= rows.size(),
                fill_in("[sparse_logistic_loss] rows {} to {} of {}", first, last, rows.size()));
-  cpu::sparse_logistic_loss(w, rows, first, last, result);
+  TROUPE_CPU(sparse_logistic_loss)(w, rows, first, last, result);
 }
 
 }  // namespace troupe

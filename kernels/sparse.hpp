@@ -55,9 +55,7 @@ void sparse_logistic_loss(std::span<const float> w,
                           std::int64_t last,
                           SparseResult& result);
 
-namespace cpu {
-decltype(troupe::sparse_logistic_steps) sparse_logistic_steps;
-decltype(troupe::sparse_logistic_loss) sparse_logistic_loss;
-}  // namespace cpu
+TROUPE_ON_CPU(decltype(troupe::sparse_logistic_steps) sparse_logistic_steps);
+TROUPE_ON_CPU(decltype(troupe::sparse_logistic_loss) sparse_logistic_loss);
 
 }  // namespace troupe

@@ -19,14 +19,26 @@ namespace cuda {
 class Backend;  // kernels/cuda/backend.hpp
 }
 
-/// Declares what an op is called for on either device: cpu::op and cuda::op, with the op's own signature.
-#define TROUPE_BACKENDS(op) \
-  namespace cpu {           \
-  decltype(troupe::op) op;  \
-  }                         \
-  namespace cuda {          \
-  decltype(troupe::op) op;  \
-  }                         \
+/// Declares a function of the CPU kernels once for each instruction set that they are compiled for; TROUPE_CPU (dispatch.hpp)
+/// names the one in use.
+#define TROUPE_ON_CPU(...) \
+  namespace cpu::v3 {      \
+  __VA_ARGS__;             \
+  }                        \
+  namespace cpu::v4 {      \
+  __VA_ARGS__;             \
+  }                        \
+  namespace cpu::one {     \
+  __VA_ARGS__;             \
+  }                        \
+  static_assert(true)
+
+/// Declares what an op is called for on either device, with the op's own signature.
+#define TROUPE_BACKENDS(op)               \
+  TROUPE_ON_CPU(decltype(troupe::op) op); \
+  namespace cuda {                        \
+  decltype(troupe::op) op;                \
+  }                                       \
   static_assert(true)
 
 /// Not thread-safe: made and used by one thread at a time.
@@ -91,8 +103,6 @@ std::vector<double> to_host(const Tensor& x);
 // The backends: same signatures, arguments already checked.
 namespace cpu {
 void copy(Stream& stream, const Tensor& src, const Tensor& dst);  // host to host
-void fill(Stream& stream, const Tensor& x, double value);
-void scale(Stream& stream, const Tensor& x, float factor);
 }  // namespace cpu
 
 namespace cuda {
@@ -100,8 +110,9 @@ namespace cuda {
 /// been done at return and a copy from the host leaves `src` reusable at return; on a CPU's stream
 /// it blocks until done.
 void copy(Stream& stream, const Tensor& src, const Tensor& dst);
-void fill(Stream& stream, const Tensor& x, double value);
-void scale(Stream& stream, const Tensor& x, float factor);
 }  // namespace cuda
+
+TROUPE_BACKENDS(fill);
+TROUPE_BACKENDS(scale);
 
 }  // namespace troupe

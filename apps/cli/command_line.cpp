@@ -5,6 +5,7 @@
 #include "apps/cli/options.hpp"
 #include "apps/cli/registered.hpp"
 #include "apps/cli/version.hpp"
+#include "kernels/instruction_set.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 
@@ -220,6 +221,9 @@ int dispatch(int argc, const char* const* argv, Console& console) {
     return 0;
   }
   if (request->verb) {
+    if (const auto able = check_instruction_set(); !able) {
+      return fail(console, able.error());
+    }
     const auto code = declared->actions[*request->verb](console);
     return code ? *code : fail(console, code.error());
   }

@@ -2,6 +2,7 @@
 
 #include "apps/cli/version.hpp"
 #include "kernels/device.hpp"
+#include "kernels/instruction_set.hpp"
 #include "kernels/wording.hpp"
 
 #include <unistd.h>
@@ -75,10 +76,23 @@ std::string gpu_models() {
   return text;
 }
 
+std::string other_instructions(const std::string& then) {
+  const std::string now = to_string(instruction_set());
+  return then.empty() || then == now
+             ? ""
+             : fill_in(
+                   "what was there was computed with {}, this is {}: equal bits are promised "
+                   "within one instruction set{}",
+                   then,
+                   now,
+                   then == to_string(InstructionSet::v3) ? " (TROUPE_ISA=v3)" : "");
+}
+
 Summary::Origin origin_of_run() {
   return {.commit = commit(),
           .host = host_name(),
           .cpu = cpu_model(),
+          .instructions = to_string(instruction_set()),
           .gpu = gpu_models(),
           .command = command_line()};
 }

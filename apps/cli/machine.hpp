@@ -19,6 +19,10 @@ std::string gpu_models();
 /// This host's, "" where it has none.
 std::string host_name();
 
+/// A sentence where what a record or a checkpoint has come from was computed with other instructions than this process
+/// uses; "" where it was not, or says nothing of it.
+std::string other_instructions(const std::string& then);
+
 /// Of a run of this process.
 Summary::Origin origin_of_run();
 

@@ -9,8 +9,6 @@ const char* version();
 const char* commit();
 /// Of the oneDNN that we were built with.
 const char* onednn_version();
-/// -march of the CPU kernels.
-const char* cpu_kernel_architecture();
 /// Whether the CUDA backend is in this build.
 bool built_with_cuda();
 

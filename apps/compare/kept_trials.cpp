@@ -108,11 +108,12 @@ std::string words_of_trial(const fs::path& path) {
 std::string maker_of_trials() {
   static const std::string program = digest_of_program();  // the file is large
   const Summary::Origin origin = origin_of_run();
-  return fill_in("troupe {}, commit {}, program {}, oneDNN {}, on {}{}{}",
+  return fill_in("troupe {}, commit {}, program {}, oneDNN {}, {}, on {}{}{}",
                  version(),
                  origin.commit,
                  program,
                  onednn_version(),
+                 origin.instructions,
                  origin.cpu,
                  origin.gpu.empty() ? "" : " with ",
                  origin.gpu);

@@ -1,5 +1,6 @@
 #include "apps/run/replay.hpp"
 
+#include "apps/cli/machine.hpp"
 #include "apps/cli/version.hpp"
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
@@ -221,6 +222,11 @@ class Record {
           !one.empty()) {
         found.push_back(std::move(one));
       }
+    }
+    const std::string note =
+        other_instructions(text_of(at(summary_, "origin").struct_value(), "instructions"));
+    if (!found.empty() && !note.empty()) {
+      found.push_back(note);
     }
     return found;
   }

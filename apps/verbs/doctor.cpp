@@ -5,6 +5,7 @@
 #include "apps/verbs/verb.hpp"
 #include "kernels/device.hpp"
 #include "kernels/group_mean.hpp"
+#include "kernels/instruction_set.hpp"
 #include "kernels/wording.hpp"
 
 #include <caf/config.hpp>
@@ -35,6 +36,13 @@ std::string cpu_features() {
     text += concat(text.empty() ? "" : ", ", has ? "" : "no ", name);
   }
   return text;
+}
+
+std::string instructions() {
+  const InstructionSet set = instruction_set();
+  return to_string(set) + (set == InstructionSet::v4
+                               ? "; with TROUPE_ISA=v3 the bits of machines without AVX-512"
+                               : "");
 }
 
 std::string memory() {
@@ -83,13 +91,11 @@ int doctor(Console& console) {
   const std::string model = cpu_model();
   console.out << table(
       {{"troupe",
-        fill_in("{} of commit {}, CPU kernels for {}{}",
-                version(),
-                commit(),
-                cpu_kernel_architecture(),
-                built_with_cuda() ? ", CUDA" : ", no CUDA")},
+        fill_in(
+            "{} of commit {}{}", version(), commit(), built_with_cuda() ? ", CUDA" : ", no CUDA")},
        {"cpu", model.empty() ? "unknown" : model},
        {"features", cpu_features()},
+       {"kernels", instructions()},
        {"cores", concat(cores, " usable")},
        {"memory", memory()},
        {"gpu", gpus()},

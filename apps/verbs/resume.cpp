@@ -1,5 +1,6 @@
 #include "apps/verbs/resume.hpp"
 
+#include "apps/cli/machine.hpp"
 #include "apps/cli/text.hpp"
 #include "apps/cli/version.hpp"
 #include "kernels/wording.hpp"
@@ -48,6 +49,9 @@ void tell_resumed(Console& console, const FoundCheckpoint& found) {
   }
   console.err << "going on from " << found.path.string() << ", after "
               << grouped(found.checkpoint.step) << " updates" << std::endl;
+  if (const std::string note = other_instructions(found.checkpoint.instructions); !note.empty()) {
+    console.err << "troupe: " << note << std::endl;
+  }
 }
 
 }  // namespace troupe

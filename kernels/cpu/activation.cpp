@@ -2,7 +2,7 @@
 
 #include "kernels/functors/activation.hpp"
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 // No list of functors here: the visitor instantiates each.
 void activation_forward(Stream& /*stream*/, ActivationKind kind, const Tensor& x, const Tensor& y) {
@@ -65,4 +65,4 @@ void gate_backward(
   });
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

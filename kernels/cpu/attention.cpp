@@ -13,7 +13,7 @@
 #include <limits>
 #include <utility>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -424,4 +424,4 @@ void attention_backward(Stream& stream, const AttentionGradient& a) {
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -4,7 +4,7 @@
 #include "kernels/cpu/vector.hpp"
 #include "kernels/functors/pooling.hpp"
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -77,4 +77,4 @@ void average_pool_backward(Stream& /*stream*/,
   });
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -1,6 +1,6 @@
 #include "kernels/functors/coding.hpp"
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 namespace {
 
 using coding::bits_of;
@@ -128,4 +128,4 @@ void keep_left(Stream& /*stream*/,
        {.x = x.data<float>(), .odd = odd.data<std::int32_t>(), .left = left.data<float>()});
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

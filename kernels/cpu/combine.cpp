@@ -3,7 +3,7 @@
 #include <array>
 #include <utility>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -33,4 +33,4 @@ void combine(Stream& /*stream*/, const std::vector<Term>& terms, const Tensor& o
   with(std::make_index_sequence<kTermsMax>());
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

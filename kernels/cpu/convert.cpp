@@ -1,6 +1,6 @@
 #include "kernels/convert.hpp"
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 void round_to_bfloat16(const float* from, std::int64_t n, BFloat16* to) {
   for (std::int64_t i = 0; i < n; ++i) {
@@ -21,4 +21,4 @@ void convert(Stream& /*stream*/, const Tensor& x, const Tensor& y) {
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

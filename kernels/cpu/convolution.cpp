@@ -4,7 +4,7 @@
 #include "kernels/cpu/packed_convolution.hpp"
 #include "kernels/cpu/small_convolution.hpp"
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -51,7 +51,7 @@ void convolution_forward(Stream& stream, const ConvolutionArguments& a) {
                                               a.y.data<float>());
   }
   if (left_to_do != ActivationKind::none) {
-    cpu::activation_forward(stream, left_to_do, a.y, a.y);
+    TROUPE_ISA::activation_forward(stream, left_to_do, a.y, a.y);
   }
 }
 
@@ -92,4 +92,4 @@ void convolution_weight_gradient(Stream& stream,
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

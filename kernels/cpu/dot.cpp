@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 double dot(const Tensor& a, const Tensor& b) {
   constexpr std::size_t kSums = 16;  // so that additions need not wait for one another
@@ -26,4 +26,4 @@ double dot(const Tensor& a, const Tensor& b) {
   return sum;
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

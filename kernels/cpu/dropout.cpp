@@ -2,7 +2,7 @@
 
 #include "kernels/functors/dropout.hpp"
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 void dropout(Stream& /*stream*/,
              const RandomStream& random,
@@ -20,4 +20,4 @@ void dropout(Stream& /*stream*/,
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 void add(Stream& /*stream*/,
          const Tensor& a,
@@ -37,4 +37,18 @@ void copy_columns(Stream& /*stream*/,
   }
 }
 
-}  // namespace troupe::cpu
+void fill(Stream& /*stream*/, const Tensor& x, double value) {
+  if (x.type() == DType::float64) {
+    std::fill_n(x.data<double>(), x.elements(), value);
+  } else {
+    std::fill_n(x.data<float>(), x.elements(), static_cast<float>(value));
+  }
+}
+
+void scale(Stream& /*stream*/, const Tensor& x, float factor) {
+  for (float& element : x.span<float>()) {
+    element *= factor;
+  }
+}
+
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -1,18 +1,17 @@
 #include "kernels/embedding.hpp"
 
-#include "kernels/wording.hpp"
+#include "kernels/cpu/ids.hpp"
 
 #include <algorithm>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
 void check_ids(const char* op, const Tensor& ids, std::int64_t rows) {
   const std::int32_t* id = ids.data<std::int32_t>();
   for (std::int64_t i = 0; i < ids.elements(); ++i) {
-    TROUPE_CHECK(id[i] >= 0 && id[i] < rows,
-                 fill_in("[{}] id {} at place {} is not in [0, {})", op, id[i], i, rows));
+    check_id(op, "id", id[i], i, rows);
   }
 }
 
@@ -95,4 +94,4 @@ void embedding_gradient(Stream& /*stream*/,
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -1,6 +1,6 @@
 #include "kernels/functors/late_gradient.hpp"
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 void compensate_delay(Stream& /*stream*/, const CompensationArguments& a) {
   const CompensationScalars s = a.scalars;
@@ -84,4 +84,4 @@ void divide_by_deviation(Stream& /*stream*/, const DeviationArguments& a) {
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -44,11 +44,11 @@ template <class V>
 
 /// A whole vector of a row.
 struct AllLanes {
-  Floats load(const float* p) const { return cpu::load(p); }
+  Floats load(const float* p) const { return TROUPE_ISA::load(p); }
 
   Floats keep(Floats v) const { return v; }
 
-  void store(float* p, Floats v) const { cpu::store(p, v); }
+  void store(float* p, Floats v) const { TROUPE_ISA::store(p, v); }
 };
 
 /// The end of a row: the last vector of it, of which only the lanes count that no vector before
@@ -63,11 +63,13 @@ struct SomeLanes {
     }
   }
 
-  Floats load(const float* p) const { return row > 0 ? load_part(p, row) : cpu::load(p); }
+  Floats load(const float* p) const { return row > 0 ? load_part(p, row) : TROUPE_ISA::load(p); }
 
   Floats keep(Floats v) const { return counts ? v : Floats{}; }
 
-  void store(float* p, Floats v) const { row > 0 ? store_part(p, v, row) : cpu::store(p, v); }
+  void store(float* p, Floats v) const {
+    row > 0 ? store_part(p, v, row) : TROUPE_ISA::store(p, v);
+  }
 };
 
 struct Sums {
@@ -228,4 +230,4 @@ void layer_norm_backward(Stream& stream, const NormalizationBackward& a) {
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -1,14 +1,14 @@
 #include "kernels/loss.hpp"
 
 #include "kernels/cpu/backend.hpp"
+#include "kernels/cpu/ids.hpp"
 #include "kernels/cpu/vector.hpp"
-#include "kernels/wording.hpp"
 
 #include <array>
 #include <cmath>
 #include <limits>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -110,9 +110,7 @@ void softmax_cross_entropy(Stream& stream,
   std::int64_t right = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t label = label_of[r];
-    TROUPE_CHECK(
-        label >= 0 && label < classes,
-        fill_in("[softmax_cross_entropy] label {} of row {} is not in [0, {})", label, r, classes));
+    check_id("softmax_cross_entropy", "label", label, r, classes);
     const float* x = logits.data<float>() + r * classes;
     float* e = dlogits ? dlogits.data<float>() + r * classes : scratch;
     const float shift = largest(x, classes);
@@ -183,10 +181,7 @@ void parted_cross_entropy(Stream& /*stream*/, const PartedCrossEntropy& of) {
   std::int64_t right = 0;
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t label = of.labels.data<std::int32_t>()[r];
-    TROUPE_CHECK(
-        label >= 0 && label < of.classes,
-        fill_in(
-            "[parted_cross_entropy] label {} of row {} is not in [0, {})", label, r, of.classes));
+    check_id("parted_cross_entropy", "label", label, r, of.classes);
     const std::int64_t own = label - of.first;
     const bool is_own = own >= 0 && own < n;
     const float* x = of.logits.data<float>() + r * n;
@@ -249,4 +244,4 @@ void squared_error(Stream& /*stream*/,
   result.data<double>()[1] = 0;
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -96,4 +96,4 @@ void lstm_cell_backward(Stream& /*stream*/, const LstmCellGradients& a) {
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -3,7 +3,7 @@
 #include "kernels/cpu/backend.hpp"
 #include "kernels/cpu/packed_matmul.hpp"
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 void matmul(Stream& stream,
             const Tensor& a,
@@ -26,8 +26,8 @@ void matmul(Stream& stream,
   }
   // A pass of its own, over what is still in the cache: the mathematics stays in the functors.
   if (options.activation != ActivationKind::none) {
-    cpu::activation_forward(stream, options.activation, c, c);
+    TROUPE_ISA::activation_forward(stream, options.activation, c, c);
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -4,7 +4,6 @@
 
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -56,20 +55,6 @@ void copy(Stream& /*stream*/, const Tensor& src, const Tensor& dst) {
   };
   if (bytes > 0) {
     std::memmove(first(dst), first(src), bytes);
-  }
-}
-
-void fill(Stream& /*stream*/, const Tensor& x, double value) {
-  if (x.type() == DType::float64) {
-    std::fill_n(x.data<double>(), x.elements(), value);
-  } else {
-    std::fill_n(x.data<float>(), x.elements(), static_cast<float>(value));
-  }
-}
-
-void scale(Stream& /*stream*/, const Tensor& x, float factor) {
-  for (float& element : x.span<float>()) {
-    element *= factor;
   }
 }
 

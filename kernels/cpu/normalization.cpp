@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <initializer_list>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -372,4 +372,4 @@ void group_norm_backward(Stream& stream, std::int64_t groups, const Normalizatio
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -4,6 +4,7 @@
 #include "kernels/convert.hpp"
 #include "kernels/cpu/backend.hpp"
 #include "kernels/cpu/scratch_guard.hpp"
+#include "kernels/dispatch.hpp"
 #include "kernels/wording.hpp"
 
 #include <oneapi/dnnl/dnnl.hpp>
@@ -189,12 +190,33 @@ struct ConvolutionDescs {
         padding{p.padding, p.padding} {}
 };
 
+/// Before anything else of oneDNN is called: with AVX2 alone its products have the bits of machines that have no more.
+void limit_instructions() {
+  static const dnnl::status done = instruction_set() == InstructionSet::v3
+                                       ? dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx2)
+                                       : dnnl::status::success;
+  TROUPE_CHECK(done == dnnl::status::success, "[OneDnn] AVX-512 is in use already");
+}
+
+bool may_use(dnnl::cpu_isa isa) {
+  limit_instructions();
+  const auto needed = static_cast<unsigned>(isa);  // a bit for each extension
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & needed) == needed;
+}
+
 }  // namespace
 
+bool onednn_has_avx512() {
+#ifdef __x86_64__
+  static const bool has = may_use(dnnl::cpu_isa::avx512_core);
+  return has;
+#else
+  return true;
+#endif
+}
+
 bool has_bfloat16() {
-  constexpr auto kNeeded =
-      static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);  // a bit for each extension
-  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kNeeded) == kNeeded;
+  return may_use(dnnl::cpu_isa::avx512_core_bf16);
 }
 
 bool weight_gradient_overruns(const ConvolutionPlan& p) {
@@ -216,7 +238,9 @@ struct OneDnn::State {
   std::unordered_map<Key, Compiled, KeyHash> compiled;
 
   explicit State(Arena& scratch)
-      : arena(scratch), engine(dnnl::engine::kind::cpu, 0), stream(engine) {}
+      : arena(scratch),
+        engine((limit_instructions(), dnnl::engine::kind::cpu), 0),
+        stream(engine) {}
 
   template <class Make>
   Compiled& find(const Key& key, Make&& make) {
@@ -370,8 +394,8 @@ void OneDnn::matmul(
   if (plan.bfloat16) {
     auto* a_rounded = reinterpret_cast<BFloat16*>(extra);
     auto* b_rounded = reinterpret_cast<BFloat16*>(extra + bytes(a_elements));
-    round_to_bfloat16(a, a_elements, a_rounded);
-    round_to_bfloat16(b, b_elements, b_rounded);
+    TROUPE_CPU(round_to_bfloat16)(a, a_elements, a_rounded);
+    TROUPE_CPU(round_to_bfloat16)(b, b_elements, b_rounded);
     State::set(compiled, DNNL_ARG_SRC, a_rounded);
     State::set(compiled, DNNL_ARG_WEIGHTS, b_rounded);
   } else {

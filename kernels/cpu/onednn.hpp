@@ -16,7 +16,10 @@ namespace troupe::cpu {
 
 class Arena;
 
-/// Whether oneDNN multiplies bfloat16 in hardware here (AVX512_BF16, AMX), as far as it may use it (ONEDNN_MAX_CPU_ISA).
+/// Whether oneDNN uses AVX-512 here; true where it has other instructions than x86-64's, for which nothing was measured.
+bool onednn_has_avx512();
+
+/// Whether oneDNN multiplies bfloat16 in hardware here (AVX512_BF16, AMX), as far as it may use it (TROUPE_ISA).
 bool has_bfloat16();
 
 struct MatmulPlan {

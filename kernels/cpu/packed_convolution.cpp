@@ -1,13 +1,11 @@
 #include "kernels/cpu/packed_convolution.hpp"
 
-#include "kernels/cpu/backend.hpp"
-#include "kernels/cpu/packed_matmul.hpp"
 #include "kernels/cpu/vector.hpp"
 
 #include <algorithm>
 #include <vector>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -491,4 +489,4 @@ void packed_convolution_weight_gradient(Backend& backend,
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

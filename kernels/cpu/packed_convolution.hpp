@@ -4,11 +4,9 @@
 // at the borders of large images.
 #pragma once
 
-#include "kernels/cpu/onednn.hpp"
+#include "kernels/cpu/backend.hpp"
 
-namespace troupe::cpu {
-
-class Backend;
+namespace troupe::cpu::TROUPE_ISA {
 
 /// Whether these kernels are faster than oneDNN's for the shape, on this machine.
 bool packed_convolution_wins(const ConvolutionPlan& plan);
@@ -29,4 +27,4 @@ void packed_convolution_weight_gradient(Backend& backend,
                                         float* dw,
                                         bool accumulate);
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

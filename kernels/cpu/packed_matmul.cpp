@@ -1,11 +1,10 @@
 #include "kernels/cpu/packed_matmul.hpp"
 
-#include "kernels/cpu/backend.hpp"
 #include "kernels/cpu/vector.hpp"
 
 #include <algorithm>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -144,20 +143,10 @@ void packed_matmul(Backend& backend,
   }
 }
 
-bool onednn_has_avx512() {
-#ifdef __x86_64__
-  static const bool has = __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-  return has;
-#else
-  return true;  // nothing was measured
-#endif
-}
-
 bool packed_matmul_wins(const MatmulPlan& p) {
   const bool columns_collide =
       p.columns % 512 == 0 || (p.transpose_a && p.rows % 512 == 0 && p.columns >= 64);
   return !onednn_has_avx512() && !p.transpose_b && columns_collide && p.rows >= 16 && p.inner >= 16;
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

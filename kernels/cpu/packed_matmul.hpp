@@ -5,14 +5,9 @@
 // first.
 #pragma once
 
-#include "kernels/cpu/onednn.hpp"
+#include "kernels/cpu/backend.hpp"
 
-namespace troupe::cpu {
-
-class Backend;
-
-/// Asked at run time, because that is when oneDNN decides.
-bool onednn_has_avx512();
+namespace troupe::cpu::TROUPE_ISA {
 
 /// Whether packed_matmul is faster than oneDNN's for the shape, on this machine.
 bool packed_matmul_wins(const MatmulPlan& plan);
@@ -25,4 +20,4 @@ void packed_matmul(Backend& backend,
                    const float* bias,
                    float* c);
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

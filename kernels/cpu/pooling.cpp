@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -290,4 +290,4 @@ void max_pool_backward(Stream& /*stream*/,
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -8,7 +8,7 @@
 #include <array>
 #include <numeric>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -199,4 +199,4 @@ void squared_distance(Stream& /*stream*/, const Tensor& a, const Tensor& b, cons
       sum_in_lanes(a.elements(), SquaredDifference{a.data<float>(), b.data<float>()});
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 void rotary(Stream& stream, const Rotary& o, const Tensor& x, const Tensor& y) {
   const std::int64_t T = x.shape()[1];
@@ -51,4 +51,4 @@ void rotary(Stream& stream, const Rotary& o, const Tensor& x, const Tensor& y) {
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -2,7 +2,7 @@
 
 // Two components at a time: an atomic access of 8 bytes costs what one of 4 costs. Compilers make
 // nothing wider of atomics.
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 namespace {
 
 struct alignas(8) Pair {
@@ -74,4 +74,4 @@ void shared_move(SharedBuffer& buffer, const float* from, const float* to, Share
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

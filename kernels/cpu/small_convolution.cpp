@@ -1,11 +1,10 @@
 #include "kernels/cpu/small_convolution.hpp"
 
-#include "kernels/cpu/backend.hpp"
 #include "kernels/cpu/vector.hpp"
 
 #include <algorithm>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -359,4 +358,4 @@ void small_convolution_weight_gradient(Backend& backend,
   });
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

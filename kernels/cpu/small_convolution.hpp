@@ -3,11 +3,9 @@
 // (NHWC): the pixels of a filter's row are kernel x C floats side by side.
 #pragma once
 
-#include "kernels/cpu/onednn.hpp"
+#include "kernels/cpu/backend.hpp"
 
-namespace troupe::cpu {
-
-class Backend;
+namespace troupe::cpu::TROUPE_ISA {
 
 /// Whether these kernels are to be used for the shape: they are faster than oneDNN's there, or oneDNN's overrun their
 /// memory.
@@ -32,4 +30,4 @@ void small_convolution_weight_gradient(Backend& backend,
                                        float* dw,
                                        bool accumulate);
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 namespace {
 
 constexpr std::int64_t kSampleEvery = 64;  // rows from one look at the others' counters to the next
@@ -83,4 +83,4 @@ void sparse_logistic_loss(std::span<const float> w,
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
@@ -143,4 +143,4 @@ void nesterov_direction(Stream& /*stream*/,
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA

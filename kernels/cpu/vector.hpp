@@ -14,7 +14,7 @@
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpsabi"
 
-namespace troupe::cpu {
+namespace troupe::cpu::TROUPE_ISA {
 
 using Floats8 = float __attribute__((vector_size(32)));
 using Floats16 = float __attribute__((vector_size(64)));
@@ -274,6 +274,6 @@ inline void for_each_piece(std::int64_t extent, F&& f) {
   }
 }
 
-}  // namespace troupe::cpu
+}  // namespace troupe::cpu::TROUPE_ISA
 
 #pragma GCC diagnostic pop

@@ -1,6 +1,7 @@
 #include "runtime/checkpoint/store.hpp"
 
 #include "checkpoint.pb.h"
+#include "kernels/instruction_set.hpp"
 #include "kernels/stream.hpp"
 #include "kernels/wording.hpp"
 #include "messages/tensor_bytes.hpp"
@@ -117,6 +118,7 @@ Result<void> write_state(const fs::path& folder, const Checkpoint& checkpoint) {
   proto::Checkpoint state;
   state.set_format(kFormat);
   state.set_version(checkpoint.version);
+  state.set_instructions(to_string(instruction_set()));
   state.set_clock(checkpoint.clock);
   state.set_step(checkpoint.step);
   state.set_experiment(checkpoint.experiment);
@@ -292,7 +294,8 @@ Result<Checkpoint> read_checkpoint(const fs::path& path) {
                     .folder = state->folder(),
                     .metrics_bytes = state->metrics_bytes(),
                     .order_bytes = {state->order_bytes().begin(), state->order_bytes().end()},
-                    .run = {std::move(*state->mutable_run()), *std::move(tensors)}};
+                    .run = {std::move(*state->mutable_run()), *std::move(tensors)},
+                    .instructions = state->instructions()};
 }
 
 std::vector<fs::path> checkpoints_of(const fs::path& path) {

@@ -33,6 +33,7 @@ struct Checkpoint {
   std::int64_t metrics_bytes = 0;  // of metrics.jsonl
   std::vector<std::int64_t> order_bytes;  // of the order's texts
   Archived run;
+  std::string instructions{};  // of the CPU kernels that came so far; noted as it is written
 };
 
 /// Writes `checkpoint` as FOLDER/step-N, which is made, and takes away all but the newest `keep`. `more`

@@ -95,7 +95,7 @@ function(troupe_add_library name)
                                        PRIVATE ${arg_PRIVATE} $<BUILD_INTERFACE:troupe_build_flags>)
 endfunction()
 
-# troupe_add_test(<name> [SERIAL] [ALONE] [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
+# troupe_add_test(<name> [SERIAL] [ALONE] [LOWER] [LABELS <labels>] [LINK <targets>] [TIMEOUT <s>])
 # Makes a ctest of <name>.cpp, called after its path below tests/: in tests/kernels, activation_test is kernels/activation_test.
 # With TROUPE_UNITY=ON, whose builds make everything, the files of a folder share one program, <folder>_tests, which runs the
 # cases of one file for each ctest (Catch's -#): a program a file links the libraries two hundred times and fills 15 GB. They
@@ -103,11 +103,12 @@ endfunction()
 # it is a program of its own, kernels_activation_test, so that who changes something builds only the tests that he runs.
 # ALONE: always a program of its own, for a file that registers what others of its folder must not find, or replaces new (which
 # no namespace may do).
+# LOWER: <path>_v3 runs it once more, with the CPU kernels of the lower instruction set.
 # Exit status 4 means skipped (Catch2 v2 has no SKIP; tests/support/main.cpp). SERIAL: it fills all cores with threads or
 # stops by the real clock, so no other test runs beside it. What the sanitizers' presets leave out is not built for them
 # either. The longer a test may take, the earlier it starts, so that no core is idle at the end.
 function(troupe_add_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;ALONE" "TIMEOUT" "LABELS;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;ALONE;LOWER" "TIMEOUT" "LABELS;LINK")
   if(TROUPE_SANITIZERS AND arg_LABELS MATCHES "gpu|slow|numbers")
     return()
   endif()
@@ -165,6 +166,11 @@ function(troupe_add_test name)
   add_test(NAME ${path} COMMAND ${target} "-#" "[#${file}]" -w NoTests)
   set_tests_properties(${path} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 4
                                         RUN_SERIAL ${arg_SERIAL} COST ${arg_TIMEOUT})
+  if(arg_LOWER AND TARGET troupe_kernels_v3)
+    add_test(NAME ${path}_v3 COMMAND ${target} "-#" "[#${file}]" -w NoTests)
+    set_tests_properties(${path}_v3 PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}" SKIP_RETURN_CODE 4
+                                               ENVIRONMENT TROUPE_ISA=v3)
+  endif()
   if("tsan" IN_LIST arg_LABELS)
     add_dependencies(tsan_tests ${target})
   endif()

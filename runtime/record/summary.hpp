@@ -33,13 +33,15 @@ struct Summary {
   struct Origin {
     // Of the program's source: "1a2b3c4d5e6f", with "+" where it had been changed since
     std::string commit;
-    std::string host;     // its name
-    std::string cpu;      // model
-    std::string gpu;      // models; "": none
-    std::string command;  // the program's words, as a shell would take them
+    std::string host;          // its name
+    std::string cpu;           // model
+    std::string instructions;  // of the CPU kernels (kernels/instruction_set.hpp)
+    std::string gpu;           // models; "": none
+    std::string command;       // the program's words, as a shell would take them
 
     void tell(auto& json) const {
-      json("commit", commit)("host", host)("cpu", cpu)("gpu", gpu)("command", command);
+      json("commit", commit)("host", host)("cpu", cpu)("instructions", instructions);
+      json("gpu", gpu)("command", command);
     }
   };
 

@@ -487,6 +487,7 @@ TEST_CASE("doctor says what is there and what is not", "[apps]") {
   for (const char* part : {"cpu",
                            "features",
                            "avx2",
+                           "kernels    x86-64-v",
                            "cores",
                            "memory",
                            "gpu",

@@ -111,7 +111,7 @@ TEST_CASE("embedding refuses an id that the table does not have", "[kernels]") {
   const Tensor ids = from_host(stream, std::span<const std::int32_t>(values), {1, 3});
   const Tensor table = stream.allocate({4, 2});
   const Tensor y = stream.allocate({1, 3, 2});
-  const std::string text = concat("id ", bad, " at place 2 is not in [0, 4)");
+  const std::string text = concat("id ", bad, " of row 2 is not in [0, 4)");
   CHECK_THROWS_WITH(embedding_forward(stream, ids, table, Tensor(), y), says(text));
   CHECK_THROWS_WITH(embedding_gradient(stream, ids, y, table, Tensor(), false), says(text));
 }
