@@ -6,6 +6,7 @@
 #include "kernels/device.hpp"
 #include "kernels/group_mean.hpp"
 #include "kernels/instruction_set.hpp"
+#include "kernels/tiles.hpp"
 #include "kernels/wording.hpp"
 
 #include <caf/config.hpp>
@@ -43,6 +44,29 @@ std::string instructions() {
   return to_string(set) + (set == InstructionSet::v4
                                ? "; with TROUPE_ISA=v3 the bits of machines without AVX-512"
                                : "");
+}
+
+std::string caches_text() {
+  constexpr std::int64_t kKiB = 1024;
+  return fill_in("L1 {} KiB, L2 {} KiB, L3 {} KiB a core",
+                 caches().first / kKiB,
+                 caches().second / kKiB,
+                 caches().third / kKiB);
+}
+
+std::string tiles_text() {
+  const Tiles& t = tiles();
+  return fill_in(
+      "products {} x {} by {}; filters {} KiB for {} pixels; {} sums, updates of {}, rows of {} "
+      "numbers",
+      t.product_rows,
+      kProductDepth,
+      t.product_columns,
+      t.panel_bytes / 1024,
+      t.pixels,
+      t.sum_columns,
+      t.update_elements,
+      t.row_elements);
 }
 
 std::string memory() {
@@ -97,6 +121,8 @@ int doctor(Console& console) {
        {"features", cpu_features()},
        {"kernels", instructions()},
        {"cores", concat(cores, " usable")},
+       {"caches", caches_text()},
+       {"tiles", tiles_text()},
        {"memory", memory()},
        {"gpu", gpus()},
        {"precision", precisions_text()},

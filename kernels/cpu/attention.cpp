@@ -24,7 +24,8 @@ constexpr int kTileRows =
 // Rows that each need a pointer: more than these do not fit the other registers.
 constexpr int kRowsApart = std::min(kTileRows, 6);
 // Queries whose gradient by keys and values is added at once: enough that a tile's way from and to
-// memory costs little, and few enough that two blocks of scores stay in the caches.
+// memory costs little. It follows the registers and not a cache: a number that the compiler knows spares a pointer for each
+// row of a tile, and two blocks of scores take 8 KiB (AVX2) for 32 keys.
 constexpr std::int64_t kBlock = 2 * kWidth;
 
 using PerQuery = std::array<float, static_cast<std::size_t>(kWidth)>;

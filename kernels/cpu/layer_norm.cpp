@@ -4,6 +4,7 @@
 #include "kernels/cpu/vector.hpp"
 #include "kernels/functors/normalization.hpp"
 #include "kernels/normalization.hpp"
+#include "kernels/tiles.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -14,8 +15,7 @@ namespace {
 
 constexpr std::int64_t kAbreast = 4;                     // sums that do not wait for each other
 constexpr std::int64_t kChunk = 64 * kAbreast * kLanes;  // elements whose sums stay in float
-constexpr std::int64_t kCachedElements = 2048;
-constexpr std::int64_t kBlockRows = 64;  // rows whose parameter gradients do
+constexpr std::int64_t kBlockRows = 64;                  // rows whose parameter gradients do
 
 /// Will be read soon.
 void prefetch(const float* x, std::int64_t size) {
@@ -129,7 +129,7 @@ void layer_norm_forward(Stream& /*stream*/, const NormalizationForward& a) {
   float* means = a.mean ? a.mean.data<float>() : nullptr;  // null: RMS
   float* inverses = a.inverse_deviation.data<float>();
   // Some rows together through each of the three passes: a row's own would wait for each other.
-  const std::int64_t together = std::clamp<std::int64_t>(kCachedElements / columns, 1, 16);
+  const std::int64_t together = std::clamp<std::int64_t>(tiles().row_elements / columns, 1, 16);
   for (std::int64_t begin = 0; begin < rows; begin += together) {
     const std::int64_t end = std::min(rows, begin + together);
     const float* from = a.x.data<float>() + begin * columns;

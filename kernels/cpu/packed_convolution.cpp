@@ -1,6 +1,7 @@
 #include "kernels/cpu/packed_convolution.hpp"
 
 #include "kernels/cpu/vector.hpp"
+#include "kernels/tiles.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -61,7 +62,9 @@ struct Product {
   /// For how many columns the weights are packed at a time. Where all of x stays in the second-level
   /// cache, two panels do with it. Not backward, where a panel's weights are far from each other.
   std::int64_t columns_each() const {
-    const bool small = batch * height * width * depth <= kSmallInput;
+    const std::int64_t input_bytes =
+        batch * height * width * depth * static_cast<std::int64_t>(sizeof(float));
+    const bool small = input_bytes <= tiles().small_input_bytes;
     return small && by_place() && !backward ? std::min(columns, 2 * kWidth) : columns;
   }
 
@@ -69,7 +72,6 @@ struct Product {
   static constexpr std::int64_t kPlacesMin = 12;
   static constexpr std::int64_t kAlikeMin = 8;
   static constexpr std::int64_t kRunMin = 4 * kTileRows;
-  static constexpr std::int64_t kSmallInput = 1 << 17;
 };
 
 Product forward_of(const ConvolutionPlan& p) {
@@ -151,8 +153,8 @@ void pack_gradient(const ConvolutionPlan& p, const float* w, float* packed) {
   }
 }
 
-constexpr std::int64_t kBlockRows = 32 * kTileRows;  // pixels for which the weights pass by once
-constexpr std::int64_t kChunk = 2304;                // taps x depth whose sums stay in registers
+constexpr std::int64_t kBlockRows =
+    64 * kTileRows;  // the most pixels that a block may have (Tiles::pixels)
 
 /// Where the pixels of a block read and write.
 struct Block {
@@ -295,10 +297,14 @@ void multiply(
     copy_by_place(x, p.batch, p.height * p.width, p.depth, scratch + p.depth);
     x = scratch + p.depth;
   }
-  const std::int64_t chunks = (p.taps() * p.depth + kChunk - 1) / kChunk;
+  // Sums of a panel's taps stay in registers, and go on where they were with the next panel: its size changes no bit.
+  constexpr std::int64_t kPanelRow = kWidth * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t chunk = tiles().panel_bytes / kPanelRow;
+  const std::int64_t chunks = (p.taps() * p.depth + chunk - 1) / chunk;
   const std::int64_t taps_each = (p.taps() + chunks - 1) / chunks;
   const std::int64_t run = p.run();
-  const std::int64_t block_rows = run < pixels ? kBlockRows : kBlockRows / 2;
+  const std::int64_t most = std::clamp<std::int64_t>(tiles().pixels / kTileRows, 2, 64) * kTileRows;
+  const std::int64_t block_rows = run < pixels ? most : most / 2;
   Block block;
   const auto multiply_block = [&](std::int64_t pixel,
                                   std::int64_t rows,
@@ -335,6 +341,7 @@ void multiply(
 // at a time, place by place, both are copied into tiles, in which the pixels that a tap reads stand
 // side by side: x's columns are sorted by their rest to the stride.
 
+// Pixels that are added up before their sum is added to dw: no matter of caches, as another number would change bits.
 constexpr std::int64_t kBlockPixels = 1024;
 
 struct GradientBlock {

@@ -1,6 +1,7 @@
 #include "kernels/cpu/packed_matmul.hpp"
 
 #include "kernels/cpu/vector.hpp"
+#include "kernels/tiles.hpp"
 
 #include <algorithm>
 
@@ -8,14 +9,11 @@ namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
-// A block of the left factor (kRows x kDepth, 256 KiB) stays in the second-level cache, a panel of
-// the right one (kDepth x kWidth) in the first.
-constexpr std::int64_t kDepth = 256;
-constexpr std::int64_t kRows = 252;
+// A block of the left factor (Tiles::product_rows x kProductDepth) stays in the second-level cache, a panel of
+// the right one (kProductDepth x kWidth) in the first.
 constexpr int kVectors = 2;
 constexpr std::int64_t kWidth = kVectors * kLanes;
 constexpr int kFetchedRows = 4;
-constexpr std::int64_t kPanels = 4;  // copied together, so that memory is read in longer runs
 constexpr int kTileRows =
     static_cast<int>(kRegisters - 2 - kVectors) / kVectors;  // 6 with 16 registers, 14 with 32
 
@@ -34,7 +32,7 @@ void pack_left(
   });
 }
 
-/// `columns` <= kPanels kWidth of the right factor, panel by panel, zeros beyond the last.
+/// `columns` of the right factor, panel by panel, zeros beyond the last.
 void pack_right(const MatmulPlan& plan,
                 const float* b,
                 std::int64_t columns,
@@ -106,16 +104,19 @@ void packed_matmul(Backend& backend,
                    const float* bias,
                    float* c) {
   const MatmulPlan p = plan;
-  float* left = backend.scratch((kRows + kPanels * kWidth) * kDepth);
-  float* right = left + kRows * kDepth;
-  for (std::int64_t k = 0; k < p.inner; k += kDepth) {
-    const std::int64_t depth = std::min(kDepth, p.inner - k);
+  const std::int64_t block_rows = std::min(tiles().product_rows, p.rows);
+  const std::int64_t strip_width =
+      tiles().product_columns;  // of panels, so that memory is read in longer runs
+  float* left = backend.scratch((block_rows + strip_width) * kProductDepth);
+  float* right = left + block_rows * kProductDepth;
+  for (std::int64_t k = 0; k < p.inner; k += kProductDepth) {
+    const std::int64_t depth = std::min(kProductDepth, p.inner - k);
     const bool last = k + depth == p.inner;
-    for (std::int64_t m = 0; m < p.rows; m += kRows) {
-      const std::int64_t rows = std::min(kRows, p.rows - m);
+    for (std::int64_t m = 0; m < p.rows; m += block_rows) {
+      const std::int64_t rows = std::min(block_rows, p.rows - m);
       pack_left(p, a + (p.transpose_a ? k * p.rows + m : m * p.inner + k), rows, depth, left);
-      for (std::int64_t strip = 0; strip < p.columns; strip += kPanels * kWidth) {
-        const std::int64_t strip_end = std::min(strip + kPanels * kWidth, p.columns);
+      for (std::int64_t strip = 0; strip < p.columns; strip += strip_width) {
+        const std::int64_t strip_end = std::min(strip + strip_width, p.columns);
         pack_right(p, b + k * p.columns + strip, strip_end - strip, depth, right);
         const float* next =
             b + k * p.columns + strip_end;  // fetched row by row while this strip is multiplied
@@ -125,7 +126,7 @@ void packed_matmul(Backend& backend,
                                   .bias = p.bias && last ? bias + n : nullptr};
           for_each_piece<kTileRows>(rows, [&](std::int64_t first, auto tile_rows) {
             for (int row = 0; row < kFetchedRows && next < next_end; ++row, next += p.columns) {
-              for (std::int64_t at = 0; at < kPanels * kWidth; at += 16) {
+              for (std::int64_t at = 0; at < strip_width; at += 16) {
                 __builtin_prefetch(next + at, 0, 2);
               }
             }

@@ -2,6 +2,7 @@
 #include "kernels/cpu/vector.hpp"
 #include "kernels/functors/update.hpp"
 #include "kernels/matmul.hpp"
+#include "kernels/tiles.hpp"
 #include "kernels/update.hpp"
 
 #include <algorithm>
@@ -23,17 +24,17 @@ constexpr std::int64_t kBlockRows = 64;
 /// is read faster in four long sequences than in one, and much faster than by neighbouring rows in
 /// turn, which the processor's prefetching does not follow.
 void column_sum_wide(const float* x, std::int64_t rows, std::int64_t columns, float* out) {
-  constexpr std::int64_t kPiece = 1024;
+  const std::int64_t piece = tiles().sum_columns;
   constexpr std::int64_t kParts = 4;
-  std::array<float, kPiece> sum;
-  std::array<double, kPiece> total;
+  std::array<float, kSumColumnsMax> sum;
+  std::array<double, kSumColumnsMax> total;
   const std::int64_t part = rows / kParts;
-  for (std::int64_t first = 0; first < columns; first += kPiece) {
-    const auto width = static_cast<std::size_t>(std::min(kPiece, columns - first));
-    total.fill(0.0);
+  for (std::int64_t first = 0; first < columns; first += piece) {
+    const auto width = static_cast<std::size_t>(std::min(piece, columns - first));
+    std::fill_n(total.begin(), width, 0.0);
     for (std::int64_t begin = 0; begin < part; begin += kBlockRows / kParts) {
       const std::int64_t end = std::min(part, begin + kBlockRows / kParts);
-      sum.fill(0.0f);
+      std::fill_n(sum.begin(), width, 0.0f);
       for (std::int64_t r = begin; r < end; ++r) {
         const float* row = x + r * columns + first;
         const float* second = row + part * columns;

@@ -1,5 +1,7 @@
 #include "kernels/update.hpp"
 
+#include "kernels/tiles.hpp"
+
 #include <algorithm>
 #include <array>
 
@@ -8,10 +10,8 @@ namespace troupe::cpu::TROUPE_ISA {
 namespace {
 
 // One block's step, then its displacement, then each prediction: what the step wrote is still in
-// the first-level cache, and the pass touches memory once.
-constexpr std::int64_t kBlock = 1024;
-
-using Block = std::array<float, kBlock>;
+// the first-level cache (Tiles::update_elements), and the pass touches memory once.
+using Block = std::array<float, kUpdateElementsMax>;
 
 struct Pointers {
   const float* w;
@@ -21,7 +21,7 @@ struct Pointers {
   float* v;
 };
 
-/// The step of n <= kBlock elements; `direction` and `moved` (w_new - w) are filled where they are
+/// The step of n elements; `direction` and `moved` (w_new - w) are filled where they are
 /// not null.
 template <class Kernel, bool wants_direction, bool wants_moved>
 void step_block(Kernel kernel,
@@ -95,6 +95,7 @@ void predict(float* out, const float* w_new, const float* along, float factor, s
 void update(Stream& /*stream*/, const UpdateArguments& arguments) {
   const UpdateArguments& a = arguments;
   const std::int64_t n = a.w.elements();
+  const std::int64_t block = tiles().update_elements;
   const bool wants_direction =
       std::ranges::any_of(a.predictions, [](const Prediction& p) { return !p.displacement; });
   alignas(64) Block direction;
@@ -103,8 +104,8 @@ void update(Stream& /*stream*/, const UpdateArguments& arguments) {
     return x ? x.data<float>() + i : nullptr;
   };
   with_update_kernel(a.kernel, [&](auto kernel) {
-    for (std::int64_t begin = 0; begin < n; begin += kBlock) {
-      const std::int64_t size = std::min(kBlock, n - begin);
+    for (std::int64_t begin = 0; begin < n; begin += block) {
+      const std::int64_t size = std::min(block, n - begin);
       const Pointers p{
           at(a.w, begin), at(a.g, begin), at(a.w_new, begin), at(a.m, begin), at(a.v, begin)};
       step_block(kernel,

@@ -489,6 +489,8 @@ TEST_CASE("doctor says what is there and what is not", "[apps]") {
                            "avx2",
                            "kernels    x86-64-v",
                            "cores",
+                           "caches     L1 ",
+                           "tiles      products ",
                            "memory",
                            "gpu",
                            "precision  cpu fp32",
