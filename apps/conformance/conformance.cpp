@@ -28,6 +28,8 @@ Error unknown(const std::string& name) {
   add("optimizers: ", optimizer_schemes());
   add("codecs: ", codecs());
   add("layers: ", layer_schemes());
+  add("decoupled schemes: ", decoupled_schemes());
+  add("extensions: ", extensions());
   const std::string near = nearest(name, names);
   return usage_error("conformance: there is no scheme \"{}\"{} ({})",
                      name,
@@ -58,6 +60,12 @@ Result<std::vector<Finding>> check_conformance(const ConformanceOptions& options
   }
   if (const LayerScheme* const layer = layer_schemes().find(options.rule)) {
     return conformance::check_layer_conformance(*layer, options);
+  }
+  if (const DecoupledScheme* const method = decoupled_schemes().find(options.rule)) {
+    return conformance::check_decoupled_conformance(*method, options);
+  }
+  if (const ExtensionScheme* const extension = extensions().find(options.rule)) {
+    return conformance::check_extension_conformance(*extension, options);
   }
   return unknown(options.rule);
 }

@@ -1,7 +1,6 @@
 // Whether a scheme keeps what the runtime promises of every one of its kind: a rule of the parameter
-// server, an exchange, a schedule, a weight policy, an optimizer, a codec, a layer (conformance/kits.hpp
-// says what). Small networks on
-// built-in data, in virtual time; some seconds.
+// server, an exchange, a schedule, a weight policy, an optimizer, a codec, a layer, a decoupled scheme, an
+// extension (conformance/kits.hpp says what). Small networks on built-in data, in virtual time; some seconds.
 #pragma once
 
 #include "kernels/result.hpp"

@@ -5,10 +5,12 @@
 #include "apps/conformance/trial.hpp"
 #include "runtime/model/registry.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
+#include "runtime/schemes/decoupled/decoupled.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/policy.hpp"
 #include "runtime/schemes/schedules/schedule_scheme.hpp"
+#include "runtime/system/extension.hpp"
 
 #include <exception>
 #include <vector>
@@ -92,6 +94,23 @@ Result<std::vector<Finding>> check_optimizer_conformance(const OptimizerScheme& 
 /// Error (usage) where its options are wrong, or it fits none of the kit's shapes.
 Result<std::vector<Finding>> check_layer_conformance(const LayerScheme& scheme,
                                                      const ConformanceOptions& options);
+
+/// Of a decoupled scheme, in this order; the first two where a module makes its error signal itself:
+///   pure    the same signal of the same inputs, also of a module that was made again
+///   rows    a row's error does not depend on where it stands in its micro-batch
+///   replay  two equal runs: equal orders of messages, equal weights
+///   resume  from each of its checkpoints a run ends as it does in one piece
+/// Error (usage) where its options are wrong.
+Result<std::vector<Finding>> check_decoupled_conformance(const DecoupledScheme& scheme,
+                                                         const ConformanceOptions& options);
+
+/// Of an extension, in this order:
+///   listens  whether it leaves the weights alone
+///   replay   two equal runs: equal orders of messages, equal weights
+///   resume   from each of its checkpoints a run ends as it does in one piece
+/// Error (usage) where its options are wrong.
+Result<std::vector<Finding>> check_extension_conformance(const ExtensionScheme& scheme,
+                                                         const ConformanceOptions& options);
 
 /// What `check` finds; where it throws, that is what is broken.
 template <class Check>

@@ -11,13 +11,6 @@
 namespace troupe::conformance {
 namespace {
 
-Finding two_equal_runs(const Assignments& set) {
-  const ReplicaTrial first = run_replicas(set);
-  const ReplicaTrial second = run_replicas(set);
-  return first.trouble.empty() ? equal_runs(first.result, second.result)
-                               : Finding{"replay", false, first.trouble};
-}
-
 // -- codecs -----------------------------------------------------------------------------------------
 
 class CodecKit {
@@ -41,7 +34,7 @@ class CodecKit {
     chosen_ = made->experiment.replicas().codec();
     return std::vector<Finding>{caught("messages", [&] { return messages(); }),
                                 caught("strangers", [&] { return strangers(); }),
-                                two_equal_runs(set_),
+                                two_equal_replicas(set_),
                                 resumes(set_)};
   }
 
@@ -150,7 +143,7 @@ class OptimizerKit {
                         ? caught(name, [&, of = check] { return (this->*of)(); })
                         : Finding{name, true, "a kernel of the program moves the weights", false});
     }
-    all.push_back(two_equal_runs(set_));
+    all.push_back(two_equal_replicas(set_));
     all.push_back(resumes(set_));
     return all;
   }

@@ -193,6 +193,13 @@ Finding one_is_plain(Assignments assignments) {
           false};
 }
 
+Finding two_equal_replicas(const Assignments& assignments) {
+  const ReplicaTrial first = run_replicas(assignments);
+  const ReplicaTrial second = run_replicas(assignments);
+  return first.trouble.empty() ? equal_runs(first.result, second.result)
+                               : Finding{"replay", false, first.trouble};
+}
+
 Finding resumes(Assignments assignments) {
   assignments.push_back(concat("record.checkpoint.every=", kReplicaUpdates / 4));
   const auto made = replicas_blueprint(assignments);

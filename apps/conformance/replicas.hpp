@@ -42,6 +42,9 @@ std::string deaths_text(const std::vector<Death>& deaths);
 /// may say nothing of their number, trains what a plain optimizer does.
 Finding one_is_plain(Assignments assignments);
 
+/// The promise "replay".
+Finding two_equal_replicas(const Assignments& assignments);
+
 /// The promise "resume": from each of its checkpoints a run ends as it does in one piece.
 Finding resumes(Assignments assignments);
 

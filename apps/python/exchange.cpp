@@ -4,7 +4,6 @@
 #include "apps/python/arrays.hpp"
 #include "apps/python/schemes.hpp"
 #include "kernels/random.hpp"
-#include "messages/archive.hpp"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -25,32 +24,12 @@ class PythonPeers final : public PeerExchange {
       : PeerExchange(seat),
         object_(std::move(object)),
         name_(std::move(name)),
-        keeps_(nb::hasattr(object_->get(), "state")),
         steps_(nb::hasattr(object_->get(), "stepped")),
         waits_(nb::hasattr(object_->get(), "complete")) {}
 
-  /// By state() -> (numbers, arrays) and restore(numbers, arrays) of the object.
   void archive(Archive& a) override {
     PeerExchange::archive(a);
-    if (!keeps_) {
-      throw ArchiveError(name_ +
-                         " has no checkpoints: it lacks state() and restore(numbers, arrays)");
-    }
-    std::vector<double> numbers;
-    std::vector<Tensor> tensors;
-    if (!a.reading()) {
-      with_python(name_ + ".state", [&] {
-        const nb::object kept = object_->get().attr("state")();
-        Stream stream{Device{}};
-        numbers = nb::cast<std::vector<double>>(kept[0]);
-        tensors = tensors_of(kept[1], stream, name_ + ".state: an array");
-      });
-    }
-    a(numbers, tensors);
-    if (a.reading()) {
-      with_python(name_ + ".restore",
-                  [&] { object_->get().attr("restore")(numbers, arrays_of(tensors)); });
-    }
+    archive_state(a, object_->get(), name_);
   }
 
  protected:
@@ -133,7 +112,6 @@ class PythonPeers final : public PeerExchange {
 
   HeldRef object_;
   std::string name_;
-  bool keeps_;
   bool steps_;
   bool waits_;
 };

@@ -13,5 +13,8 @@ NB_MODULE(_troupe, m) {
   troupe::python::bind_schema(m);
   troupe::python::bind_schemes(m);
   troupe::python::bind_parts(m);
+  troupe::python::bind_schedules(m);
   troupe::python::bind_exchanges(m);
+  troupe::python::bind_decoupled(m);
+  troupe::python::bind_extensions(m);
 }

@@ -1,4 +1,4 @@
-// Optimizers, codecs, schedules and layers that are classes of Python (troupe/schemes.py).
+// Optimizers, codecs and layers that are classes of Python (troupe/schemes.py).
 #include "apps/python/arrays.hpp"
 #include "apps/python/layer.hpp"
 #include "apps/python/schemes.hpp"
@@ -6,14 +6,12 @@
 #include "runtime/model/registry.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
-#include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -173,51 +171,6 @@ void register_python_codec(nb::handle codec) {
   raise_where_refused(register_codec(std::move(scheme)));
 }
 
-// -- schedules --------------------------------------------------------------------------------------
-
-/// What Python says that a stage does; it is said to the builder when Python has returned.
-struct ToldStage {
-  std::int32_t stage;
-  std::int64_t K;
-  std::int64_t M;
-  std::int64_t to_loss;
-  std::vector<std::function<void(SequenceBuilder&)>> lines{};
-};
-
-template <auto method>
-void line(ToldStage& stage, std::int64_t n) {
-  stage.lines.push_back([n](SequenceBuilder& s) { (s.*method)(n); });
-}
-
-void register_python_schedule(nb::handle schedule) {
-  const SchemeInfo info = info_of(schedule);
-  ScheduleScheme scheme{.info = info,
-                        .flushed = flag_of(schedule, "flushed"),
-                        .fills = flag_of(schedule, "fills"),
-                        .staleness = text_of(schedule, "staleness"),
-                        .bubble = text_of(schedule, "bubble")};
-  scheme.write = [of = hold(schedule), info](SequenceBuilder& s) {
-    with_python(info.name + ".write", [&] {
-      const nb::object told = nb::cast(ToldStage{s.stage(), s.K(), s.M(), s.to_loss()});
-      of->get()(values_of(info.options, s.values())).attr("write")(told);
-      for (const auto& said : nb::cast<ToldStage&>(told).lines) {
-        said(s);
-      }
-    });
-  };
-  if (nb::hasattr(schedule, "fits")) {
-    scheme.fits = [of = hold(schedule), info](const ScheduleOptions& options) -> Result<void> {
-      const std::string why = with_python(info.name + ".fits", [&] {
-        return nb::cast<std::string>(of->get()(values_of(info.options, options.values))
-                                         .attr("fits")(options.stages, options.micro_batches));
-      });
-      return why.empty() ? Result<void>{}
-                         : Error{ErrorKind::usage, concat("pipeline.schedule: ", why)};
-    };
-  }
-  raise_where_refused(register_schedule(std::move(scheme)));
-}
-
 // -- layers -----------------------------------------------------------------------------------------
 
 /// `bind`: (options, name, shape of a sample) -> the object that layer_of() takes.
@@ -252,22 +205,8 @@ void bind_parts(nb::module_& m) {
       .def_ro("beta2", &UpdateNumbers::beta2)
       .def_ro("epsilon", &UpdateNumbers::epsilon)
       .def_ro("weight_decay", &UpdateNumbers::weight_decay);
-  nb::class_<ToldStage>(m, "Stage")
-      .def_ro("stage", &ToldStage::stage)
-      .def_ro("K", &ToldStage::K)
-      .def_ro("M", &ToldStage::M)
-      .def_ro("to_loss", &ToldStage::to_loss)
-      .def("forward", &line<&SequenceBuilder::forward>)
-      .def("backward", &line<&SequenceBuilder::backward>)
-      .def("input_gradient", &line<&SequenceBuilder::input_gradient>)
-      .def("weight_gradient", &line<&SequenceBuilder::weight_gradient>)
-      .def("update", &line<&SequenceBuilder::update>)
-      .def("begin_period", [](ToldStage& stage) {
-        stage.lines.push_back([](SequenceBuilder& s) { s.begin_period(); });
-      });
   m.def("register_optimizer", &register_python_optimizer);
   m.def("register_codec", &register_python_codec);
-  m.def("register_schedule", &register_python_schedule);
   m.def("register_layer", &register_python_layer);
 }
 

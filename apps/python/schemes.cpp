@@ -2,6 +2,7 @@
 
 #include "apps/python/arrays.hpp"
 #include "experiment.pb.h"
+#include "messages/archive.hpp"
 #include "runtime/schemes/policies/policy.hpp"
 #include "runtime/schemes/rules/rule.hpp"
 
@@ -224,6 +225,27 @@ SchemeInfo info_of(nb::handle of) {
                             .at_most = nb::cast<double>(one.attr("at_most"))});
   }
   return info;
+}
+
+void archive_state(Archive& a, nb::handle object, const std::string& name) {
+  std::vector<double> numbers;
+  std::vector<Tensor> tensors;
+  with_python(name + ".state", [&] {
+    if (!nb::hasattr(object, "state")) {
+      throw ArchiveError(name +
+                         " has no checkpoints: it lacks state() and restore(numbers, arrays)");
+    }
+    if (!a.reading()) {
+      const nb::object kept = object.attr("state")();
+      Stream stream{Device{}};
+      numbers = nb::cast<std::vector<double>>(kept[0]);
+      tensors = tensors_of(kept[1], stream, name + ".state: an array");
+    }
+  });
+  a(numbers, tensors);
+  if (a.reading()) {
+    with_python(name + ".restore", [&] { object.attr("restore")(numbers, arrays_of(tensors)); });
+  }
 }
 
 void raise_where_refused(const Result<void>& made) {

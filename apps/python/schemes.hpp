@@ -5,7 +5,12 @@
 #include "apps/python/hold.hpp"
 #include "runtime/schemes/registry.hpp"
 
+#include <string>
 #include <vector>
+
+namespace troupe {
+class Archive;
+}
 
 namespace troupe::python {
 
@@ -15,6 +20,9 @@ SchemeInfo info_of(nb::handle of);
 
 /// ValueError where a scheme could not be registered.
 void raise_where_refused(const Result<void>& made);
+
+/// What an object keeps, by its state() -> (numbers, arrays) and restore(numbers, arrays). ArchiveError where it has none.
+void archive_state(Archive& a, nb::handle object, const std::string& name);
 
 /// {name: number}: what an experiment gives a scheme. `number`: of an option's name. With the GIL.
 template <class Number>
@@ -30,9 +38,13 @@ inline nb::dict values_of(const std::vector<Option>& options, const OptionValues
   return values_of(options, [&](const Option& option) { return values.number(option.name); });
 }
 
-/// Server rules and weight policies; optimizers, codecs, schedules and layers; exchanges between peers.
+/// Server rules and weight policies; optimizers, codecs and layers; schedules; exchanges between peers; decoupled
+/// modules; machines of one's own.
 void bind_schemes(nb::module_& m);
 void bind_parts(nb::module_& m);
+void bind_schedules(nb::module_& m);
 void bind_exchanges(nb::module_& m);
+void bind_decoupled(nb::module_& m);
+void bind_extensions(nb::module_& m);
 
 }  // namespace troupe::python

@@ -40,7 +40,7 @@ common=(-G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release)
 cmake -S "$here" -B "$work/extension" "${common[@]}" -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
 cmake --build "$work/extension" -j2 | tail -n1
 cmake -S "$here/../../tests/package" -B "$work/programs" "${common[@]}" >/dev/null
-cmake --build "$work/programs" -j2 --target my_troupe my_policy my_exchange my_optimizer my_schedule my_layer | tail -n1
+cmake --build "$work/programs" -j2 --target my_troupe my_policy my_exchange my_optimizer my_schedule my_layer my_module my_extension | tail -n1
 
 rm -rf "$work/package"
 mkdir "$work/package"

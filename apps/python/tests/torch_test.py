@@ -183,19 +183,30 @@ def test_a_module_as_it_is_is_the_plain_loop(which):
             assert torch.allclose(net.state_dict()[name], tensor, atol=1e-5), name
 
 
-def test_a_resnet_of_torchvision_is_the_plain_loop():
+def test_a_resnet_of_torchvision_is_the_plain_loop_to_the_bit():
+    """Batch norm of 20 samples multiplies a rounding by ten each few updates: torch's own loop with torch's SGD, whose update
+    rounds once where ours rounds twice, is far from the loop below after five. So that one rounds as ours do."""
     torchvision = pytest.importorskip("torchvision")
     torch.manual_seed(3)
     net, (x, y) = torchvision.models.resnet18(num_classes=10), images()
+    target = np.eye(10, dtype=np.float32)[y]
     network = from_torch(net, torch.from_numpy(x[:2]))
     assert network.names == ["conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc"]
-    losses, trained = plain(net, x, y, 2)  # later ones say nothing: batch norm of 20 samples multiplies a rounding without end
-    run = troupe.sim("teacher-mlp", {**SETS, **FLUSHED_FOUR, "stop.updates": 2}, data=troupe.arrays(x, y, x[:40], y[:40]),
-                     network=network)
-    assert np.abs(run.losses - losses).max() < 1e-5
-    for name, tensor in trained.state_dict().items():
-        if name in run.weights:
-            assert torch.allclose(torch.from_numpy(run.weights[name]).view(tensor.shape), tensor, atol=1e-5), name
+    run = troupe.sim("teacher-mlp", {**SETS, **FLUSHED_FOUR}, data=troupe.arrays(x, target, x[:40], target[:40]), network=network)
+    net.train()
+    velocity = [np.zeros(p.shape, np.float32) for p in net.parameters()]
+    for batch in range(STEPS):
+        of = torch.from_numpy(_troupe.batch_order(len(x), BATCH, 1, batch))
+        net.zero_grad()
+        out = net(torch.from_numpy(x)[of])
+        out.backward((out.detach() - torch.from_numpy(target)[of]) * np.float32(1 / BATCH))
+        for p, v in zip(net.parameters(), velocity):
+            v[:] = np.float32(0.9) * v + p.grad.numpy()
+            p.detach().copy_(torch.from_numpy(p.detach().numpy() - np.float32(RATE) * v))
+    assert run.losses[-1] < 0.5 * run.losses[0]
+    for name, tensor in net.state_dict().items():
+        if tensor.is_floating_point():
+            assert np.array_equal(run.weights[name], tensor.numpy()), name
 
 
 class Branches(Residual):

@@ -175,6 +175,11 @@ class Schedule(_Scheme):
                                                     input_gradient and weight_gradient) and s.update(batch), micro-batches
                                                     counted through; after s.begin_period(): what comes once a mini-batch
     fits(self, stages, micro_batches) -> sentence   why it is not for these; "": it is
+
+    Of several chunks a stage, one of:
+    chunks(self) -> v                               stage k has the chunks k, K+k, 2K+k, ..., v (s.v) in all
+    place(self, stages) -> list                     the stage of each chunk, 0 first
+    and write() says which chunk it means: s.forward(n, chunk), s.update(batch, chunk), ...
     """
 
     _register = staticmethod(_troupe.register_schedule)
@@ -182,6 +187,58 @@ class Schedule(_Scheme):
     fills = True     # micro-batches are in several stages at once
     staleness = ""   # formula
     bubble = ""      # idle time of a mini-batch and stage
+
+
+class Decoupled(_Scheme):
+    """Where modules, the parts of a network that was cut, get their error signals. Chosen by decoupled.custom.name.
+    `signal_from` says whom a module waits for:
+
+    "nobody"     error() makes its signal of its own output and the labels
+    "head"       error() makes it of dL/d(output of the network), and with `influence` of what the next module sends, too
+    "next"       as in backpropagation; backward() says by which weights errors go back
+    "predictor"  an estimate, or a head of the module's own: predictor()
+
+    error(self, inputs) -> array          the mean loss's gradient by the module's output, float32 in that one's shape.
+                                          `inputs`: output (rows, ...), and where they are sent labels (rows), sent (rows, ...)
+                                          and influence (rows, ...), else None. Of texts a row is a position
+    backward(self, read) -> arrays        in place of the slices of weights, (n) each, that it reads; not to be written to
+    predictor(self) -> dictionary         hidden=[widths], kernel, conditioned, head, pool, similarity, buffer, each as needed
+
+    One object a module, which does not change: no checkpoint holds it. `module` (None where there is predictor()): seed, chunk,
+    width (numbers of its output, of a row), outputs (of the network), classes, weights ((slice, offset, elements) of what its
+    layers multiply by), matrix(name, rows, columns), of U(-1, 1) / sqrt(columns) and the same for the same seed and name, and
+    in __init__ initial(seed), the slices as another seed would start them.
+    """
+
+    _register = staticmethod(_troupe.register_decoupled)
+    signal_from = "nobody"
+    influence = False  # with "head"
+    locks = ""         # which remain
+
+    def __init__(self, options: Mapping[str, float], module: Any) -> None:
+        super().__init__(options)
+        self.module = module
+
+
+class Extension(_Scheme):
+    """An actor more: it hears what the others do, and may change the learning rate while a run goes on. One object a run.
+    Chosen by extension.custom.name. Methods, each as needed:
+
+    loss(self, of, now) -> factor or None      of each micro-batch: replica, batch, micro_batch, rows, loss (mean of the rows),
+                                               correct (rows that are predicted right)
+    applied(self, of, now) -> factor or None   of each update: replica, chunk, batch, version, lag (versions), rate
+    state(self) -> (numbers, arrays)           for checkpoints, with
+    restore(self, numbers, arrays)             which takes them back
+
+    `now`: seconds of the run's clock. `factor`: what all learning rates are multiplied by from now on, instead of the last one.
+    One that returns None only changes no bit of the weights. It needs all actors in one process.
+    """
+
+    _register = staticmethod(_troupe.register_extension)
+
+    def __init__(self, options: Mapping[str, float], replicas: int) -> None:
+        super().__init__(options)
+        self.replicas = replicas
 
 
 class Layer(_Scheme):
