@@ -10,8 +10,8 @@
 namespace troupe {
 namespace {
 
-// Actions behind the end of the run, one after the other: a sequence has no end of its own.
-constexpr std::int64_t kBeyondMax = 1'000'000;
+// More actions than that in a row, all after the end of the run, mean that the schedule has a mistake.
+constexpr std::int64_t kBeyondEndMax = 1'000'000;
 
 }  // namespace
 
@@ -22,70 +22,72 @@ Stage::Stage(Config config)
       evaluations_(c_.chunks, work_.shards()),
       wait_(c_.company.self.id),
       absent_(c_.returns) {
-  c_.statistics.initial.clear();  // nobody else is to have handles of them
+  // Otherwise it would keep their memory after the first forward has replaced them.
+  c_.statistics.initial.clear();
 }
 
 void Stage::handle(Start, double now, Effects& fx) {
-  advance(now, fx);
+  start_actions(now, fx);
 }
 
-/// In place of Start, of a replica that has come back.
+/// The machines of a replica that has come back get this in place of Start.
 void Stage::handle(Rejoin m, double now, Effects& fx) {
   absent_ = false;
   work_.begin_at(m.batch);
-  advance(now, fx);
+  start_actions(now, fx);
 }
 
 void Stage::handle(Activation&& m, double now, Effects& fx) {
   TROUPE_BELIEVE(!m.bundle.empty(), "an empty activation");
   work_.keep(std::move(m));
-  advance(now, fx);
+  start_actions(now, fx);
 }
 
 void Stage::handle(Labels&& m, double now, Effects& fx) {
   TROUPE_BELIEVE(m.labels.shape()[0] >= c_.schedule->width, "labels of fewer samples than parts");
   work_.keep(std::move(m));
-  advance(now, fx);
+  start_actions(now, fx);
 }
 
 void Stage::handle(ErrorSignal&& m, double now, Effects& fx) {
   TROUPE_BELIEVE(!m.bundle.empty(), "an empty error signal");
   work_.keep(std::move(m));
-  advance(now, fx);
+  start_actions(now, fx);
 }
 
 void Stage::handle(PullReply&& m, double now, Effects& fx) {
-  if (evaluations_.came(m)) {
+  if (evaluations_.accept(m)) {
     evaluate(now, fx);
-  } else if (work_.came(m)) {
-    advance(now, fx);
-  }  // else: an answer to no open question
+  } else if (work_.accept(m)) {
+    start_actions(now, fx);
+  }  // else the same reply came twice
 }
 
 // -- the sequence ----------------------------------------------------------------------------------
 
-void Stage::advance(double now, Effects& fx) {
-  std::int64_t beyond = 0;
+void Stage::start_actions(double now, Effects& fx) {
+  std::int64_t beyond_end = 0;
   while (!running_ && !finished_ && !absent_) {
     const Action a = cursor_.action();
     if (cursor_.beyond_end(a)) {
-      TROUPE_CHECK(++beyond < kBeyondMax, "stage ", c_.stage, " finds no end of its sequence");
-      cursor_.pass();
-    } else if (const auto& drawn = work_.drawn(); drawn && drawn->beyond_halt(a)) {
-      if (!drawn->passes_over()) {
+      TROUPE_CHECK(
+          ++beyond_end < kBeyondEndMax, "stage ", c_.stage, " finds no end of its sequence");
+      cursor_.advance();
+    } else if (const auto& drawn = work_.drawn(); drawn && drawn->not_begun_at_halt(a)) {
+      if (!drawn->skips()) {
         break;
       }
-      pass_over(a, now, fx);
-      cursor_.pass();
+      skip(a, now, fx);
+      cursor_.advance();
     } else if (a.act == Act::update) {
       work_.push(a, fx);
       count_update(fx);
-      cursor_.pass();
+      cursor_.advance();
     } else if (work_.start(a, now, fx)) {
       wait_.end(now, fx);
       running_ = true;
     } else {
-      // If several things are missing, one that the stage cannot pull itself.
+      // Where messages and weights are both missing, the wait counts as one for the message.
       wait_.begin(work_.missing(a).value_or(Want::weights), now, fx);
       break;
     }
@@ -94,35 +96,35 @@ void Stage::advance(double now, Effects& fx) {
 }
 
 /// The action whose job has come back; the next one may start.
-Action Stage::finished_action() {
+Action Stage::take_finished_action() {
   running_ = false;
-  return cursor_.pass();
+  return cursor_.advance();
 }
 
 void Stage::handle(Ran<ForwardPass>&& m, double now, Effects& fx) {
   if (m.lane == Lane::mark) {
     finish_evaluation_batch(std::move(m.made), now, fx);
   } else {
-    finish(std::move(m.made), now, fx);
+    finish_action(std::move(m.made), now, fx);
   }
 }
 
 template <class T>
-void Stage::finish(T&& made, double now, Effects& fx) {
-  work_.finish(finished_action(), std::forward<T>(made), fx);
-  advance(now, fx);
+void Stage::finish_action(T&& made, double now, Effects& fx) {
+  work_.finish(take_finished_action(), std::forward<T>(made), fx);
+  start_actions(now, fx);
 }
 
 void Stage::handle(Ran<BackwardPass>&& m, double now, Effects& fx) {
-  finish(std::move(m.made), now, fx);
+  finish_action(std::move(m.made), now, fx);
 }
 
 void Stage::handle(Ran<InputGradient>&& m, double now, Effects& fx) {
-  finish(std::move(m.made), now, fx);
+  finish_action(std::move(m.made), now, fx);
 }
 
 void Stage::handle(Ran<WeightGradient>&& m, double now, Effects& fx) {
-  finish(std::move(m.made), now, fx);
+  finish_action(std::move(m.made), now, fx);
 }
 
 // -- evaluations -----------------------------------------------------------------------------------
@@ -156,12 +158,12 @@ void Stage::finish_evaluation_batch(ForwardPass&& made, double now, Effects& fx)
   if (work_.is_head(chunk)) {
     fx.send(c_.company.source, MarkResult{batch.step, batch.index, std::move(made.result), part});
   } else {
-    for (auto& [to, bundle] : work_.to_behind(chunk, std::move(made.y))) {
+    for (auto& [to, bundle] : work_.to_next_chunks(chunk, std::move(made.y))) {
       MarkBatch next = batch;
       next.chunk = to;
       next.bundle = std::move(bundle);
       if (to % c_.schedule->width != part) {
-        next.labels = {};  // the other parts have them, too
+        next.labels = {};  // the part of the same rank sends the labels
       }
       fx.send(work_.stage_of(to), std::move(next));
     }
@@ -177,11 +179,12 @@ void Stage::handle(End m, double now, Effects& fx) {
   if (auto& drawn = work_.drawn()) {
     drawn->end();
   }
-  wait_.end(now, fx);  // it may have nothing left to wait for
-  note_finished(fx);
-  advance(now, fx);
+  wait_.end(now, fx);  // what it waited for may be after the end and never come
+  finish_after_last_update(fx);
+  start_actions(now, fx);
 }
 
+/// Tells the source how many mini-batches have begun, where it cannot know: stages may be in front of it.
 void Stage::handle(Halt, double now, Effects& fx) {
   if (auto& drawn = work_.drawn()) {
     wait_.end(now, fx);
@@ -189,8 +192,8 @@ void Stage::handle(Halt, double now, Effects& fx) {
   }
 }
 
-void Stage::pass_over(const Action& a, double now, Effects& fx) {
-  work_.pass_over(a, now, fx);
+void Stage::skip(const Action& a, double now, Effects& fx) {
+  work_.skip(a, now, fx);
   if (a.act == Act::update) {
     count_update(fx);
   }
@@ -198,27 +201,28 @@ void Stage::pass_over(const Action& a, double now, Effects& fx) {
 
 void Stage::count_update(Effects& fx) {
   ++updates_;
-  note_finished(fx);
+  finish_after_last_update(fx);
 }
 
+/// An evaluation is over, or the run.
 void Stage::handle(Release m, double now, Effects& fx) {
   if (!m.conclude) {
     work_.statistics().release(m.step);
     evaluations_.release(m.step);
     return;
   }
-  if (c_.served) {  // its own sequence has no end
+  if (c_.served) {  // the servers decide where the run ends, not the sequence
     wait_.end(now, fx);
-    work_.stashes().tell(fx);
+    work_.stashes().record_count_max(fx);
   }
   work_.statistics().conclude(m.step, fx);
 }
 
-void Stage::note_finished(Effects& fx) {
+void Stage::finish_after_last_update(Effects& fx) {
   if (!finished_ && cursor_.end() &&
       updates_ == c_.schedule->share_of(c_.stage, *cursor_.end()) * work_.statistics().chunks()) {
     finished_ = true;
-    work_.stashes().tell(fx);
+    work_.stashes().record_count_max(fx);
   }
 }
 

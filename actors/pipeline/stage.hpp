@@ -1,16 +1,19 @@
-// One worker on one device: runs its chunks by its schedule. The sequence of actions is fixed; what
-// has arrived decides only whether the next one starts or waits.
+// A stage makes forwards, backwards and updates on one device, for one chunk (consecutive layers of the network) or for
+// several. Its schedule fixes the sequence of these actions; the messages that have arrived decide only whether the next
+// action starts or waits. A shard keeps the weights of a chunk, and a view says which of them an action reads.
 //
 //   previous stage --Activation--> stage --Activation--> next stage
 //   previous stage <--ErrorSignal-- stage <--ErrorSignal-- next stage
 //   stage --Pull{view}--> shard --PullReply--> stage --Push{gradient}--> shard
-//   stage --Pull, TiedPush--> shard of the chunk that owns a tied parameter
-//   decoupled modules: stage/decoupled_modules.hpp; inputs drawn from buffers: stage/drawn_inputs.hpp
-//   stage --Note--> probe of the angle to backpropagation (stage/angle_notes.hpp)
+//   stage --Pull, TiedPush--> shard of another chunk, for a parameter that several chunks share
+//   source --MarkBatch--> stage --MarkBatch--> next stage, last stage --MarkResult--> source    (evaluations)
 //
-// Invariants: actions run in sequence order, one at a time; a backward meets the stash of its own
-// forward; micro-batches are accumulated in order and divided by M once; Marks run between two
-// actions and change nothing of the sequence.
+// Optional parts: decoupled modules (stage/decoupled_modules.hpp), inputs that are drawn from buffers
+// (stage/drawn_inputs.hpp), the angle between a gradient and that of backpropagation (stage/angle_notes.hpp).
+//
+// Invariants: actions run in the order of the sequence, one at a time. A backward uses what its own forward has kept
+// (stage/stashes.hpp). The gradients of micro-batches are added up in order, and the sum is divided by their number once.
+// Batches of an evaluation run between two actions and change nothing of the sequence.
 #pragma once
 
 #include "actors/pipeline/stage/chunk_work.hpp"
@@ -62,14 +65,14 @@ class Stage final : public Actor<Stage, StageRole> {
   Remains remains() const override { return {.weights = {}, .buffers = work_.statistics().all()}; }
 
  private:
-  void advance(double now, Effects& fx);
-  Action finished_action();
+  void start_actions(double now, Effects& fx);
+  Action take_finished_action();
   template <class T>
-  void finish(T&& made, double now, Effects& fx);
+  void finish_action(T&& made, double now, Effects& fx);
   void finish_evaluation_batch(ForwardPass&& made, double now, Effects& fx);
   void count_update(Effects& fx);
-  void note_finished(Effects& fx);
-  void pass_over(const Action& a, double now, Effects& fx);
+  void finish_after_last_update(Effects& fx);
+  void skip(const Action& a, double now, Effects& fx);
   void evaluate(double now, Effects& fx);
 
   Config c_;
@@ -77,10 +80,10 @@ class Stage final : public Actor<Stage, StageRole> {
   ChunkWork work_;
   EvaluationLane evaluations_;
   SequenceWait wait_;
-  std::int64_t updates_ = 0;  // over all chunks of this stage
-  bool absent_ = false;       // until Rejoin
-  bool running_ = false;
-  bool finished_ = false;
+  std::int64_t updates_ = 0;  // made or skipped, of all chunks of this stage
+  bool absent_ = false;       // its replica was lost, and Rejoin has not come yet
+  bool running_ = false;      // the job of an action is under way
+  bool finished_ = false;     // the last update of the run has been made
 };
 
 }  // namespace troupe

@@ -226,7 +226,7 @@ void ChunkWork::send_output(const Action& a, Bundle y, const Tensor& labels, Eff
   if (modules_) {
     modules_->send_output(a, std::move(y), labels, fx);
   } else {
-    for (auto& [to, bundle] : to_behind(a.chunk, std::move(y))) {
+    for (auto& [to, bundle] : to_next_chunks(a.chunk, std::move(y))) {
       fx.send(stage_of(to, a.batch), Activation{stamp(a, to), std::move(bundle)});
     }
   }
@@ -344,7 +344,7 @@ void ChunkWork::push(const Action& a, Effects& fx) {
   shards_.push(a, std::move(batch), c_.schedule->copies_of(a.chunk), fx);
 }
 
-void ChunkWork::pass_over(const Action& a, double now, Effects& fx) {
+void ChunkWork::skip(const Action& a, double now, Effects& fx) {
   if (a.act == Act::update) {
     in_hand_.drop({a.chunk, 0});
     shards_.push(

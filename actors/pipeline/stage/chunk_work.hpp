@@ -86,8 +86,8 @@ class ChunkWork {
     arrivals_.keep(std::forward<M>(m));
   }
 
-  /// True where the answer belongs to an open question.
-  bool came(PullReply& m) { return in_hand_.came(m); }
+  /// Takes the weights. False: they answer no open question.
+  bool accept(PullReply& m) { return in_hand_.accept(m); }
 
   /// Which arrival the forward or backward `a` still lacks.
   std::optional<Want> missing(const Action& a) const {
@@ -111,8 +111,8 @@ class ChunkWork {
   /// Pushes what the micro-batches of the update `a` have made.
   void push(const Action& a, Effects& fx);
 
-  /// The forward or update `a` is left out: it moves nothing.
-  void pass_over(const Action& a, double now, Effects& fx);
+  /// The forward or update `a` is left out: it changes no weights.
+  void skip(const Action& a, double now, Effects& fx);
 
   /// The forward `a` is done, or left out.
   void give_credit(const Action& a, Effects& fx) const;
@@ -139,7 +139,8 @@ class ChunkWork {
   bool is_head(std::int32_t chunk) const { return c_.schedule->is_head(chunk); }
 
   /// What a forward has made, by chunk that is to get it: the parts of the section behind.
-  std::vector<std::pair<std::int32_t, Bundle>> to_behind(std::int32_t chunk, Bundle made) const {
+  std::vector<std::pair<std::int32_t, Bundle>> to_next_chunks(std::int32_t chunk,
+                                                              Bundle made) const {
     return to_section(chunk, c_.schedule->behind(chunk), std::move(made));
   }
 

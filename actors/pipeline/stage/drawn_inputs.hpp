@@ -3,8 +3,8 @@
 //
 //   source --Halt--> stages --Halted{mini-batches begun}--> source --End{the most of these}--> everyone
 //
-// In between a stage begins no mini-batch. One that has begun fewer passes over the others: its updates of these move
-// nothing, as it has no time to make them, and steps, evaluations and the end count as ever.
+// In between a stage begins no mini-batch. One that has begun fewer skips the others: its updates of these change no weights, and steps, evaluations and the
+// end count as ever.
 #pragma once
 
 #include "actors/pipeline/stage/arrivals.hpp"
@@ -37,13 +37,13 @@ class DrawnInputs {
     return most;
   }
 
-  /// The run's end is known: what had not begun when it was halted is passed over.
+  /// The run's end is known: what had not begun when it was halted is skipped.
   void end() { run_ = run_ == Run::halted ? Run::ended : run_; }
 
-  bool passes_over() const { return run_ == Run::ended; }
+  bool skips() const { return run_ == Run::ended; }
 
   /// The run was halted before the chunk had begun this mini-batch.
-  bool beyond_halt(const Action& a) const {
+  bool not_begun_at_halt(const Action& a) const {
     const auto begun = begun_.find(a.chunk);
     return run_ != Run::goes_on && a.batch >= (begun == begun_.end() ? 0 : begun->second);
   }

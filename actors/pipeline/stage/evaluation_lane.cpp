@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-bool EvaluationLane::came(PullReply& m) {
+bool EvaluationLane::accept(PullReply& m) {
   if (!open_ || m.request != open_->request) {
     return false;
   }

@@ -24,8 +24,8 @@ class EvaluationLane {
   /// Adds to what other parts have sent of the same batch.
   void add(MarkBatch m);
 
-  /// True where the answer belongs to this lane's open question.
-  bool came(PullReply& m);
+  /// Takes the weights. False: they do not answer this lane's open question.
+  bool accept(PullReply& m);
 
   /// Whether a batch of which all is there can start now, which becomes the first. Asks for weights where some are missing.
   bool ready(Effects& fx);

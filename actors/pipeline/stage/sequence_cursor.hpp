@@ -21,8 +21,8 @@ class SequenceCursor {
   /// The action that it stands at.
   const Action& action() const { return action_; }
 
-  /// Goes on to the next; returns the one that it stood at.
-  Action pass() { return std::exchange(action_, sequence().at(++at_)); }
+  /// Goes on to the next action; returns the one that it stood at.
+  Action advance() { return std::exchange(action_, sequence().at(++at_)); }
 
   void set_end(std::int64_t batches) { end_ = batches; }
 

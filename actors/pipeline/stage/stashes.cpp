@@ -29,8 +29,8 @@ Stash Stashes::take_deltas(const Action& weight_gradient) {
   return std::move(found.mapped());
 }
 
-void Stashes::tell(Effects& fx) {
-  if (!std::exchange(told_, true)) {
+void Stashes::record_count_max(Effects& fx) {
+  if (!std::exchange(recorded_, true)) {
     fx.record(StageRecord{.stage = stage_, .stashes_max = count_max_});
   }
 }

@@ -45,10 +45,10 @@ class Stashes {
   void keep_deltas(const Action& input_gradient, Stash deltas);
   Stash take_deltas(const Action& weight_gradient);
 
-  /// Records the greatest number that was kept at a time. Once.
-  void tell(Effects& fx);
+  /// Records the greatest number that was kept at a time; a second call records nothing.
+  void record_count_max(Effects& fx);
 
-  void archive(auto& a) { a(kept_, deltas_, count_max_, told_); }
+  void archive(auto& a) { a(kept_, deltas_, count_max_, recorded_); }
 
  private:
   KeepActivations policy_;
@@ -56,7 +56,7 @@ class Stashes {
   std::map<MicroBatch, KeptForward> kept_;
   std::map<MicroBatch, Stash> deltas_;  // from input gradient to weight gradient
   std::int64_t count_max_ = 0;
-  bool told_ = false;
+  bool recorded_ = false;
 };
 
 }  // namespace troupe

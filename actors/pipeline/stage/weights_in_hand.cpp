@@ -25,7 +25,7 @@ void WeightsInHand::ask(const WeightsPart& part, const View& view, Effects& fx) 
   open_.push_back({part, view, shards_.pull(part, view, fx)});
 }
 
-bool WeightsInHand::came(PullReply& m) {
+bool WeightsInHand::accept(PullReply& m) {
   const auto asked = std::ranges::find(open_, m.request, &Question::request);
   if (asked == open_.end()) {
     return false;

@@ -23,9 +23,9 @@ class WeightsInHand {
 
   void drop(const WeightsPart& part) { held_[part].weights.clear(); }
 
-  /// True where the answer belongs to an open question: its weights are in hand now. ContractError
-  /// where they are not what was asked for.
-  bool came(PullReply& m);
+  /// Takes the weights. False: they answer no open question. ContractError where they are not what was
+  /// asked for.
+  bool accept(PullReply& m);
 
   /// What is asked for and of whom, for people; the chunk's own weights first.
   std::string waits_for(std::int32_t chunk) const;

@@ -209,8 +209,8 @@ TEST_CASE("a stash goes with its backward") {
   CHECK(stashes.take(backward(0)).first_sample == 10);
   CHECK(stashes.take(backward(1)).first_sample == 20);
   Effects fx;
-  stashes.tell(fx);
-  stashes.tell(fx);
+  stashes.record_count_max(fx);
+  stashes.record_count_max(fx);
   REQUIRE(fx.records.size() == 1);
   CHECK(std::get<StageRecord>(fx.records.front()).stashes_max == 2);
 }
@@ -274,7 +274,7 @@ TEST_CASE("a cursor finds the next forward of a chunk and knows what is beyond t
   schedule->stages.push_back({.prologue = {forward(0)}, .period = {backward(0), forward(1)}});
   SequenceCursor cursor(schedule, 0);
   CHECK(cursor.next_forward(0).batch == 1);
-  CHECK(cursor.pass().act == Act::forward);
+  CHECK(cursor.advance().act == Act::forward);
   CHECK(cursor.action().act == Act::backward);
   CHECK_FALSE(cursor.beyond_end(forward(1)));
   cursor.set_end(1);
