@@ -22,8 +22,8 @@ class Pins {
     std::size_t slice = 0;
     Ref<DirectorRole> director;
     /// Pins that this server may have made before another server has made the first of them.
-    std::int64_t between = 0;
-    EvaluationPlan evaluation{};  // steps that are pinned in between
+    std::int64_t ahead = 0;
+    EvaluationPlan evaluation{};  // which steps are evaluated
     std::int64_t updates = 0;     // steps that the run was to have; 0: not known beforehand
     bool announces = false;       // the director hears of each pin: evaluations begin there
   };
@@ -32,7 +32,7 @@ class Pins {
 
   /// More are kept than evaluations should be behind by: training waits. It never waits for an
   /// evaluation that itself waits for another server.
-  bool too_many() const { return pins_.size() > kMax + static_cast<std::size_t>(c_.between); }
+  bool too_many() const { return pins_.size() > kMax + static_cast<std::size_t>(c_.ahead); }
 
   /// Pins the steps that are evaluated, of those that an update has made since step `before`; not the
   /// last step of the run.

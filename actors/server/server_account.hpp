@@ -43,22 +43,22 @@ class ServerAccount {
     record_.in_flight_age += version - push.read_version;
   }
 
-  /// Gives the account, with what the replicas have in work: `more`.
-  void tell(const Replicas& replicas, const Replicas::InFlight& more, Effects& fx) {
+  /// Records the account. `more`: what the replicas have in work, which it counts, too.
+  void record(const Replicas& replicas, const Replicas::InFlight& more, Effects& fx) {
     record_.version = replicas.ledger().version;
     record_.in_flight += more.count;
     record_.in_flight_age += more.age;
     fx.record(record_);
-    told_ = true;
+    recorded_ = true;
   }
 
-  bool told() const { return told_; }
+  bool recorded() const { return recorded_; }
 
-  void archive(auto& a) { a(record_, told_); }
+  void archive(auto& a) { a(record_, recorded_); }
 
  private:
   ServerRecord record_;
-  bool told_ = false;
+  bool recorded_ = false;
 };
 
 }  // namespace troupe

@@ -10,8 +10,13 @@
 namespace troupe {
 namespace {
 
-/// Who pushes here: the number of the first, and how many they are. Replicas of a group have neighbouring numbers.
-std::pair<std::int32_t, std::size_t> pushing(const ServerShard::Config& c) {
+/// Who pushes here: replicas or groups with consecutive numbers.
+struct Senders {
+  std::int32_t first = 0;
+  std::size_t count = 0;
+};
+
+Senders senders_of(const ServerShard::Config& c) {
   if (!c.above) {
     return {0, c.below.empty() ? c.replicas.size() : c.below.size()};
   }
@@ -29,20 +34,20 @@ std::pair<std::int32_t, std::size_t> pushing(const ServerShard::Config& c) {
 ServerShard::ServerShard(Config config)
     : c_(std::move(config)),
       weights_(std::move(c_.initial), c_.rate.at(0), c_.reaches),
-      replicas_(pushing(c_).second,
+      replicas_(senders_of(c_).count,
                 c_.needs_read || c_.gap_every > 0,
                 weights_.newest(),
-                pushing(c_).first),
+                senders_of(c_).first),
       run_(c_.batches_per_update, c_.updates),
       pins_({.chunk = c_.chunk,
              .slice = c_.slice,
              .director = c_.director,
-             .between = c_.pins_between,
+             .ahead = c_.pins_ahead,
              .evaluation = c_.evaluation,
              .updates = c_.updates,
              .announces = c_.announces}),
       account_(c_.chunk, c_.slice, c_.above ? c_.above->group : -1),
-      verdicts_to_tell_(c_.followers) {
+      verdict_sender_(c_.followers) {
   if (c_.above) {
     above_.emplace(*c_.above, weights_.slice());
   }
@@ -61,21 +66,23 @@ void ServerShard::handle(Upload m, double now, Effects& fx) {
   advance(now, fx);
 }
 
-/// A rule of one's own may give up pushes, which no check before the run can know.
-void ServerShard::expect_forgetful() const {
-  TROUPE_CHECK(!c_.up_remembers,
-               "[Admission] gave up a push, and replicas.codec.up remembers what it has sent: it "
-               "would be missing for good. Right are replicas.codec.feedback=off with a codec that "
-               "has no memory of its own, or an Admission that takes every push");
+/// A user's Admission may drop pushes, which no check before the run can find out.
+void ServerShard::expect_may_drop() const {
+  TROUPE_CHECK(!c_.up_has_memory,
+               "[Admission] dropped a push, but replicas.codec.up sends only what its earlier "
+               "messages have not said, so the dropped part would be missing for good. Set "
+               "replicas.codec.feedback=off with a codec that has no memory of its own, or use an "
+               "Admission that takes every push");
 }
 
 void ServerShard::receive(Upload m, double now, Effects& fx) {
-  const std::int64_t passed = m.stamp.batch + 1 - replicas_.arrived(m.stamp.replica);
-  TROUPE_BELIEVE(m.contribution.values.empty() || m.contribution.mini_batches <= passed,
-                 fill_in("replica {} has sent {} mini-batches where there have been {}",
-                         m.stamp.replica,
-                         m.contribution.mini_batches,
-                         passed));
+  const std::int64_t unsent = m.stamp.batch + 1 - replicas_.arrived(m.stamp.replica);
+  TROUPE_BELIEVE(
+      m.contribution.values.empty() || m.contribution.mini_batches <= unsent,
+      fill_in("replica {} has pushed {} mini-batches, but has made only {} since its last push",
+              m.stamp.replica,
+              m.contribution.mini_batches,
+              unsent));
   m.life = replicas_.life(m.stamp.replica);
   replicas_.note_question(m);
   if (c_.never_waits) {
@@ -89,12 +96,12 @@ void ServerShard::receive(Upload m, double now, Effects& fx) {
     replicas_.note_speed(m, now);
   }
   if (run_.over()) {
-    verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
+    verdict_sender_.tell({.drop = {named(m)}}, fx);
     replicas_.refused(m);
   } else if (!c_.follows && !c_.admission->accepts(arrival_of(m, now), replicas_.ledger())) {
-    expect_forgetful();
+    expect_may_drop();
     account_.dropped();
-    verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
+    verdict_sender_.tell({.drop = {named(m)}}, fx);
     replicas_.refused(m);
   } else {
     replicas_.accepted(m);
@@ -107,28 +114,28 @@ void ServerShard::handle(Alarm, double now, Effects& fx) {
   advance(now, fx);
 }
 
-/// Starts the next update where pushes have been chosen for it, and answers who may be answered.
+/// Starts the next update if there are pushes for it, and answers the replicas that need not wait.
 void ServerShard::advance(double now, Effects& fx) {
   if (c_.follows) {
     follow(now, fx);
   } else if (!exchange_above(fx)) {
     decide(now, fx);
   }
-  serve(now, fx);
+  answer_waiting(now, fx);
 }
 
-/// As the Admission chooses.
+/// Drops pushes and starts an update as the Admission chooses.
 void ServerShard::decide(double now, Effects& fx) {
   while (may_update()) {
     const Admission::Choice choice =
         pushes_.choose(*c_.admission, replicas_.ledger(), now, replicas_.membership());
     if (!choice.drop.empty()) {
-      expect_forgetful();
+      expect_may_drop();
       drop(choice.drop, fx);
-      continue;  // the others have other indices now: ask again
+      continue;  // the indices of the others have changed: ask again
     }
     if (!choice.take.empty()) {
-      take_and_tell(choice.take, now, fx);
+      begin_update(choice.take, now, fx);
       combine(fx);
     } else if (std::isfinite(choice.ask_again)) {
       TROUPE_CHECK(choice.ask_again > now,
@@ -148,9 +155,9 @@ bool ServerShard::may_update() const {
 
 // -- one decision for all --------------------------------------------------------------------------
 
-void ServerShard::take_and_tell(std::vector<std::size_t> which, double now, Effects& fx) {
+void ServerShard::begin_update(std::vector<std::size_t> which, double now, Effects& fx) {
   pushes_.take(std::move(which));
-  begun_ = now;
+  update_begun_ = now;
   Verdict verdict;
   for (const Upload& m : pushes_.applying()) {
     replicas_.note_waited(m, now);
@@ -161,7 +168,7 @@ void ServerShard::take_and_tell(std::vector<std::size_t> which, double now, Effe
       replicas_.set_period(m.stamp.replica, verdict.take.back().period);
     }
   }
-  verdicts_to_tell_.tell(std::move(verdict), fx);
+  verdict_sender_.tell(std::move(verdict), fx);
 }
 
 void ServerShard::handle(Verdict m, double now, Effects& fx) {
@@ -169,7 +176,7 @@ void ServerShard::handle(Verdict m, double now, Effects& fx) {
   advance(now, fx);
 }
 
-/// Does what verdicts say, as far as the pushes that they name have come.
+/// Carries out the verdicts of the server that decides, until one names a push that has not arrived yet.
 void ServerShard::follow(double now, Effects& fx) {
   if (run_.over()) {
     verdicts_.clear();
@@ -184,32 +191,32 @@ void ServerShard::follow(double now, Effects& fx) {
       replicas_.set_period(push.replica, push.period);
     }
     const bool update = !verdict.take.empty();
-    missing_ = verdict.mini_batches;
+    lost_mini_batches_ = verdict.mini_batches;
     verdicts_.pop();
     if (!update) {
       drop(std::move(found->drop), fx);
       continue;
     }
     pushes_.take(std::move(found->take));
-    missing_ -= pushes_.mini_batches_in_work();
+    lost_mini_batches_ -= pushes_.mini_batches_in_work();
     if (pushes_.updating()) {
       combine(fx);
     } else {
-      pass_over(now, fx);
+      make_empty_update(now, fx);
     }
   }
 }
 
-/// An update of which all pushes died with their replicas: the next version has the same weights.
-void ServerShard::pass_over(double now, Effects& fx) {
-  const std::int64_t before = run_.step();
-  run_.add(std::exchange(missing_, 0));
+/// All pushes of this update were lost with their replicas: the next version has the same weights.
+void ServerShard::make_empty_update(double now, Effects& fx) {
+  const std::int64_t step_before = run_.step();
+  run_.add(std::exchange(lost_mini_batches_, 0));
   replicas_.next_version();
   weights_.keep(version(), rate(version()));
   if (c_.down) {
     differences_.add(version(), {}, weights_.slice().elements());
   }
-  conclude_update(before, weights_.slice(), now, fx);
+  conclude_update(step_before, weights_.slice(), now, fx);
 }
 
 // -- dropped pushes --------------------------------------------------------------------------------
@@ -221,14 +228,14 @@ void ServerShard::drop(std::vector<std::size_t> which, Effects& fx) {
     verdict.drop.push_back(named(m));
     replicas_.dropped(m);
   }
-  verdicts_to_tell_.tell(std::move(verdict), fx);
+  verdict_sender_.tell(std::move(verdict), fx);
 }
 
 // -- updates ---------------------------------------------------------------------------------------
 
 void ServerShard::combine(Effects& fx) {
   rate_factor_.begin();
-  // Not of the first update, unless of each: it is made at the weights that all have read.
+  // The first update is made at the weights that all have read: its gap is measured only where every update's is.
   const bool measure = c_.gap_every > 0 && (version() + 1) % c_.gap_every == 0;
   Update update = make_update(measure);
   Combine job{.from = c_.self,
@@ -242,7 +249,7 @@ void ServerShard::combine(Effects& fx) {
   fx.send(c_.optimizer, std::move(job));
 }
 
-/// From the pushes that are applied next, whose tensors move into it.
+/// The update of the pushes under way. Their tensors move into it; what note_applied() needs stays with the pushes.
 Update ServerShard::make_update(bool measure) {
   Update update{.version = version(),
                 .base = weights_.slice(),
@@ -251,24 +258,24 @@ Update ServerShard::make_update(bool measure) {
                 .next_rate = rate(version() + 1),
                 .reaches = c_.reaches};
   for (Upload& m : pushes_.applying()) {
-    Contribution of = std::exchange(m.contribution, {});
-    m.contribution.mini_batches = of.mini_batches;
-    m.contribution.rate = of.rate;
-    of.replica = m.stamp.replica;
-    of.lag = version() - m.read_version;
-    of.read = replicas_.take_read(m, c_.needs_read || measure);
-    update.contributions.push_back(std::move(of));
+    Contribution contribution = std::exchange(m.contribution, {});
+    m.contribution.mini_batches = contribution.mini_batches;
+    m.contribution.rate = contribution.rate;
+    contribution.replica = m.stamp.replica;
+    contribution.lag = version() - m.read_version;
+    contribution.read = replicas_.take_read(m, c_.needs_read || measure);
+    update.contributions.push_back(std::move(contribution));
   }
   return update;
 }
 
 void ServerShard::handle(Combined m, double now, Effects& fx) {
   TROUPE_CHECK(busy(), "server ", c_.chunk, ": a Combined that nobody asked for");
-  const std::int64_t before = run_.step();
-  const Tensor was = c_.counts_first ? weights_.slice() : Tensor{};
+  const std::int64_t step_before = run_.step();
+  const Tensor weights_before = c_.steps_before_update ? weights_.slice() : Tensor{};
   note_applied(m.updated, now, fx);
   pushes_.applied();
-  run_.add(std::exchange(missing_, 0));
+  run_.add(std::exchange(lost_mini_batches_, 0));
   replicas_.next_version();
   if (c_.down && c_.down_whole) {
     differences_.set_newest(std::move(m.updated.difference));
@@ -280,24 +287,24 @@ void ServerShard::handle(Combined m, double now, Effects& fx) {
   if (above_) {
     above_->done(std::move(moved), weights_.slice(), now, fx);
   }
-  conclude_update(before, was ? was : weights_.slice(), now, fx);
+  conclude_update(step_before, weights_before ? weights_before : weights_.slice(), now, fx);
   advance(now, fx);
 }
 
-/// There is a new version; the run stood at step `before`, and has `weights` at the steps that it has come to.
-void ServerShard::conclude_update(std::int64_t before,
+/// Pins `weights` for the evaluations at steps of the run after `step_before`, and looks whether the run is over.
+void ServerShard::conclude_update(std::int64_t step_before,
                                   const Tensor& weights,
                                   double now,
                                   Effects& fx) {
   pins_.forget_released(run_);
-  pins_.pin_due(before, weights, run_, version(), fx);
+  pins_.pin_due(step_before, weights, run_, version(), fx);
   finish(weights, fx);
-  if (c_.admission->broadcasts() && replicas_.ledger().slowest() > told_clock_) {
+  if (c_.admission->broadcasts() && replicas_.ledger().slowest() > broadcast_clock_) {
     broadcast(now, fx);
   }
 }
 
-/// The pushes under way are in the weights of the next version.
+/// Records that the pushes under way are in the weights of the next version.
 void ServerShard::note_applied(Updated& updated, double now, Effects& fx) {
   std::vector<Upload>& applying = pushes_.applying();
   for (std::size_t i = 0; i < applying.size(); ++i) {
@@ -313,7 +320,7 @@ void ServerShard::note_applied(Updated& updated, double now, Effects& fx) {
     }
     fx.record(AppliedRecord{.stamp = u.stamp,
                             .applied_to = version(),
-                            .rate = c_.replicas_step ? u.contribution.rate : rate(version()),
+                            .rate = c_.replica_optimizers ? u.contribution.rate : rate(version()),
                             .seconds = now - u.read_time,
                             .gap = i == 0 ? updated.gap : -1,
                             .reads = std::move(u.reads),

@@ -1,19 +1,19 @@
-// Keeps one slice of the weights that replicas share. Stamps what arrives, asks its Admission what
-// becomes of it, and answers from the newest weights while the next ones are being made. It is light:
-// all arithmetic is its ServerOptimizer's.
+// A server keeps one slice of a chunk's weights for all replicas. The Admission of its rule decides which pushes make an
+// update and who waits. The server leaves all arithmetic to its ServerOptimizer, so that it can answer from the newest
+// weights while the next ones are being made.
 //
 //   replica's shard --Upload--> server --Combine--> server optimizer --Combined--> server
 //   server --Answer--> replica's shard
 //   replica's shard --PinnedPull--> server --Answer--> replica's shard         (evaluations)
-//   the server that decides --Verdict--> the others       (where servers could decide apart)
-//   group's server --Upload--> server above --Answer--> group's server  (where replicas are in groups)
+//   the server that decides --Verdict--> the others  (where each could decide otherwise: verdicts.hpp)
+//   group's server --Upload--> server above --Answer--> group's server  (where replicas are in groups: above.hpp)
 //   director --Membership, Halt, End, Release--> server --MarkDue, Halted, Concluded--> director
 //
-// Invariants: the version grows by exactly 1 with each update. An Upload is counted once and in its
-// sender's order, even where uploads arrive twice, too early or from a dead replica. Each accepted
-// one is in exactly one update. At most one Combine is out. From the run's last step on nothing is
-// accepted, and nothing is answered unless another server may lack pushes that this one has. A group's
-// server has no steps of the run: it goes on until the one above has told it the end.
+// Invariants: the version grows by exactly 1 with each update. Uploads are taken once each and in their sender's order,
+// even where they arrive twice, too early or from a dead replica. Each accepted push is in exactly one update. At most one
+// Combine is under way. From the run's last step on no push is accepted, and no Upload is answered unless another server
+// still needs pushes that replicas can only make with this server's answers. The steps of the run are those of the server
+// above: a group's server goes on until that one has sent End.
 #pragma once
 
 #include "actors/server/above.hpp"
@@ -50,39 +50,42 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
     std::size_t slice = 0;
     Ref<ServerOptimizerRole> optimizer;
     std::shared_ptr<const Admission> admission;
-    bool needs_read = false;  // contributions come with the weights that they were computed at
+    bool needs_read = false;  // the rule needs the weights that each push was computed at
     Rate rate;
-    /// A push is what its sender begins its next mini-batch with: the run's steps that its mini-batches complete
-    /// are those of the weights before it.
-    bool counts_first = false;
-    bool replicas_step = false;  // pushes, and their rates, are of the replicas' own optimizers
-    std::vector<Reach> reaches;  // predictions that somebody may ask for
+    /// The weights of a step of the run are those before the update that completes it: pushes are weights that a
+    /// mini-batch begins with (easgd's moment `before`).
+    bool steps_before_update = false;
+    /// Pushes are made by the replicas' own optimizers, at learning rates that they tell.
+    bool replica_optimizers = false;
+    std::vector<Reach> reaches;            // how far the predictions look ahead that stages ask for
     std::vector<Ref<ShardRole>> replicas;  // the shards of this chunk, by replica
-    /// Of groups of replicas, by group: these push here in the replicas' place. Empty: there are none.
+    /// By group of replicas: its server, which pushes here in place of the replicas. Empty: no groups.
     std::vector<Ref<ServerRole>> below{};
-    std::optional<Above::Config> above{};  // this one is a group's
-    std::int64_t batches_per_update = 1;   // mini-batches that a step of the run stands for
-    std::int64_t updates = 0;              // steps of the run; 0: until it is told
-    EvaluationPlan evaluation;             // steps that are pinned in between
-    std::int64_t gap_every = 0;            // versions between two measurements; 0: never
-    std::int64_t period = 0;  // > 0: of the fastest replica; slower ones get less (DyLU)
-    bool streams = false;     // slices take turns: others' uploads come only where all are answered
-    bool never_waits = false;  // ... or no replica waits for an answer
-    bool together = false;  // a stage that waits for this server's answer may owe pushes to others
-    /// Where servers could decide apart, one decides for all. These do as this one says:
+    std::optional<Above::Config> above{};  // of a group's server
+    std::int64_t batches_per_update = 1;   // mini-batches in a step of the run
+    std::int64_t updates = 0;              // steps of the run; 0: not known before End
+    EvaluationPlan evaluation;             // which steps are evaluated
+    std::int64_t gap_every = 0;            // versions between two measurements of the gap; 0: never
+    /// Mini-batches between two pushes of the fastest replica; slower ones push after fewer (DyLU). 0: the Link says.
+    std::int64_t period = 0;
+    bool slices_take_turns = false;  // a replica pushes its slices at different times (streaming)
+    bool never_waits = false;        // no replica waits for an answer
+    /// A stage works on several chunks at once: while it waits for this server, it may owe pushes to others.
+    bool shares_stage = false;
+    /// The servers that this one decides for.
     std::vector<Ref<ServerRole>> followers{};
-    bool follows = false;           // this one does as another says
-    std::int64_t pins_between = 0;  // evaluations due between two servers' steps, at most
-    bool announces = false;         // this server's pins start the evaluations
+    bool follows = false;         // another server decides for this one
+    std::int64_t pins_ahead = 0;  // Pins::Config::ahead
+    bool announces = false;       // an evaluation begins when this server has its weights
     Ref<DirectorRole> director;
     Tensor initial;                     // (n)
-    std::shared_ptr<const Codec> up{};  // what pushes come through; empty: none
-    std::size_t values_least = 1;       // tensors of a push
-    std::size_t values_most = 1;
-    std::int64_t push_most = std::numeric_limits<std::int64_t>::max();  // mini-batches of a push
-    bool up_remembers = false;  // a push that is given up would be missing for good
-    bool down = false;          // answers go through a codec
-    bool down_whole = false;    // ... which makes sense of whole weights
+    std::shared_ptr<const Codec> up{};  // the codec of pushes; empty: none
+    std::size_t push_tensors_min = 1;   // of a push
+    std::size_t push_tensors_max = 1;
+    std::int64_t push_mini_batches_max = std::numeric_limits<std::int64_t>::max();  // of a push
+    bool up_has_memory = false;  // later pushes build on this one, which must not be dropped
+    bool down = false;           // a codec makes messages of answers
+    bool down_whole = false;     // ... of the whole weights, not of how they have changed
   };
 
   explicit ServerShard(Config config);
@@ -107,36 +110,36 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
  private:
   void check(const Upload& m) const;
   void check_values(const Upload& m, const std::string& sender) const;
-  void expect_forgetful() const;
+  void expect_may_drop() const;
   void receive(Upload m, double now, Effects& fx);
   void advance(double now, Effects& fx);
   void decide(double now, Effects& fx);
   void follow(double now, Effects& fx);
   bool may_update() const;
 
-  /// A job of the optimizer's is under way.
+  /// The optimizer is at work.
   bool busy() const { return pushes_.updating() || (above_ && above_->at_work()); }
 
   bool exchange_above(Effects& fx);
-  void hand_over(Answer reply, Effects& fx);
+  void send_answer(Answer reply, Effects& fx);
   void drop(std::vector<std::size_t> which, Effects& fx);
-  void take_and_tell(std::vector<std::size_t> which, double now, Effects& fx);
+  void begin_update(std::vector<std::size_t> which, double now, Effects& fx);
   void combine(Effects& fx);
-  void pass_over(double now, Effects& fx);
-  void conclude_update(std::int64_t before, const Tensor& weights, double now, Effects& fx);
+  void make_empty_update(double now, Effects& fx);
+  void conclude_update(std::int64_t step_before, const Tensor& weights, double now, Effects& fx);
   Update make_update(bool measure);
   void note_applied(Updated& updated, double now, Effects& fx);
   void broadcast(double now, Effects& fx);
-  void serve(double now, Effects& fx);
+  void answer_waiting(double now, Effects& fx);
 
-  bool one_decides() const { return c_.follows || verdicts_to_tell_.has_followers(); }
+  bool one_decides() const { return c_.follows || verdict_sender_.has_followers(); }
 
-  bool others_may_lack() const;
+  bool others_may_need_pushes() const;
   void encode(Answer& reply, std::int64_t has) const;
   void answer(std::int32_t who, std::uint64_t request, double now, Effects& fx);
   void finish(const Tensor& weights, Effects& fx);
-  void give_up_waiting(Effects& fx);
-  void tell_account(Effects& fx);
+  void drop_waiting(Effects& fx);
+  void record_account(Effects& fx);
 
   std::int64_t version() const { return replicas_.ledger().version; }
 
@@ -150,18 +153,18 @@ class ServerShard final : public Actor<ServerShard, ServerRole> {
   Pins pins_;
   ServerAccount account_;
   ArrivedPushes pushes_;
-  Verdicts verdicts_;               // where this server follows
-  VerdictSender verdicts_to_tell_;  // where it decides for others
-  Differences differences_;         // Config::down
-  std::optional<Above> above_;      // Config::above
-  std::int64_t missing_ = 0;  // mini-batches of the update under way that died with their replica
-  std::int64_t told_clock_ = 0;  // slowest clock of the last broadcast
-  double begun_ = 0;             // seconds: when the last update was begun
-  /// What concerns everybody's answer, as it was when serve() looked last: the slowest clock, Admission::answers_by, who
-  /// lives.
-  std::array<std::int64_t, 3> served_by_{-1, -1, -1};
+  Verdicts verdicts_;                   // Config::follows
+  VerdictSender verdict_sender_;        // Config::followers
+  Differences differences_;             // Config::down
+  std::optional<Above> above_;          // Config::above
+  std::int64_t lost_mini_batches_ = 0;  // of the update under way: they died with their replica
+  std::int64_t broadcast_clock_ = 0;    // the slowest replica's clock at the last broadcast
+  double update_begun_ = 0;             // seconds: when the last update began
+  /// The slowest clock, Admission::answers_by and the membership when answer_waiting() looked last. Only where one of
+  /// them has changed may a replica get an answer that has not changed itself.
+  std::array<std::int64_t, 3> answers_rest_on_{-1, -1, -1};
   bool finished_ = false;
-  bool halted_ = false;  // has told how far it has come and waits to hear where the end is
+  bool halted_ = false;  // has sent Halted and makes no update before End comes
 };
 
 }  // namespace troupe

@@ -14,8 +14,8 @@ void ServerShard::handle(Answer m, double now, Effects& fx) {
   }
 }
 
-/// Merges what has come from above, or where all replicas of the group are dead sends up what they have left.
-/// False: there is nothing to do.
+/// Merges the answer of the server above; if all replicas of the group are dead, sends up the pushes that they have left
+/// behind. False: there is nothing to do.
 bool ServerShard::exchange_above(Effects& fx) {
   if (!above_ || busy()) {
     return false;
@@ -38,7 +38,7 @@ bool ServerShard::exchange_above(Effects& fx) {
 }
 
 /// A push of a group's server is answered at that server.
-void ServerShard::hand_over(Answer reply, Effects& fx) {
+void ServerShard::send_answer(Answer reply, Effects& fx) {
   const auto who = static_cast<std::size_t>(reply.replica);
   if (c_.below.empty()) {
     fx.send(c_.replicas[who], std::move(reply));

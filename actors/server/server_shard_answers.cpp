@@ -6,9 +6,9 @@
 
 namespace troupe {
 
-/// To everybody alive who has not asked.
+/// Sends the newest weights to every living replica that has no open question.
 void ServerShard::broadcast(double now, Effects& fx) {
-  told_clock_ = replicas_.ledger().slowest();
+  broadcast_clock_ = replicas_.ledger().slowest();
   for (std::int32_t who = replicas_.first(); who < replicas_.end(); ++who) {
     if (replicas_.alive(who) && !replicas_.question(who)) {
       answer(who, 0, now, fx);
@@ -16,18 +16,18 @@ void ServerShard::broadcast(double now, Effects& fx) {
   }
 }
 
-/// To everybody who has asked and need not wait. Who had to wait when it was looked at last, and has not changed since,
-/// still has to, unless by something that concerns everybody.
-void ServerShard::serve(double now, Effects& fx) {
-  if (halted_ || (above_ && finished_) || (run_.over() && !others_may_lack())) {
+/// Answers every replica that has asked and need not wait. Looks only at those that have changed since the last time,
+/// unless something has changed on which all answers rest.
+void ServerShard::answer_waiting(double now, Effects& fx) {
+  if (halted_ || (above_ && finished_) || (run_.over() && !others_may_need_pushes())) {
     return;
   }
-  const std::array<std::int64_t, 3> rests_on{replicas_.ledger().slowest(),
-                                             c_.admission->answers_by(replicas_.ledger()),
-                                             replicas_.membership()};
-  if (served_by_ != rests_on) {
+  const std::array<std::int64_t, 3> rest_on{replicas_.ledger().slowest(),
+                                            c_.admission->answers_by(replicas_.ledger()),
+                                            replicas_.membership()};
+  if (answers_rest_on_ != rest_on) {
     replicas_.look_at_all();
-    served_by_ = rests_on;
+    answers_rest_on_ = rest_on;
   }
   for (const std::int32_t who : replicas_.take_changed()) {
     const auto& question = replicas_.question(who);
@@ -38,17 +38,16 @@ void ServerShard::serve(double now, Effects& fx) {
   }
 }
 
-/// Servers may have applied different pushes, so one that is finished must keep answering: the others
-/// need more pushes to get to the end, and replicas make these with weights from all servers. It is so
-/// where slices take turns, where one server decides for others, where a replica died between two of
-/// its pushes, and where a stage that waits for this chunk's weights has yet to push the gradients of
-/// others.
-bool ServerShard::others_may_lack() const {
-  return c_.streams || c_.together || one_decides() || replicas_.lost_some();
+/// Servers may have applied different pushes. Then one that is finished must keep answering: the others need more pushes
+/// to get to the end, and replicas make these with weights from all servers. This is so where slices take turns, where
+/// one server decides for others, where a replica died between two of its pushes, and where a stage that waits for this
+/// chunk's weights has yet to push the gradients of other chunks.
+bool ServerShard::others_may_need_pushes() const {
+  return c_.slices_take_turns || c_.shares_stage || one_decides() || replicas_.lost_some();
 }
 
-/// Messages take the place of the weights, which the replica makes of them: of the whole, or from
-/// version `has` on, where there is a way from it that is shorter.
+/// Puts the codec's messages in the place of the weights: one of the whole weights, or those since version `has`, which
+/// the replica has, where these are shorter.
 void ServerShard::encode(Answer& reply, std::int64_t has) const {
   Slice& slice = reply.weights.front();
   if (c_.down_whole && differences_.newest()) {
@@ -73,7 +72,7 @@ void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Ef
                .holds = replicas_.held(who),
                .step = run_.step()};
   if (c_.period > 0) {
-    reply.period = c_.never_waits ? replicas_.next_period(who, c_.period, begun_)
+    reply.period = c_.never_waits ? replicas_.next_period(who, c_.period, update_begun_)
                                   : replicas_.agreed_period(who, c_.period);
   }
   const std::int64_t has =
@@ -85,7 +84,7 @@ void ServerShard::answer(std::int32_t who, std::uint64_t request, double now, Ef
   account_.travelled(reply.weights);
   account_.travelled(reply.moments);
   account_.travelled(reply.differences);
-  hand_over(std::move(reply), fx);
+  send_answer(std::move(reply), fx);
 }
 
 }  // namespace troupe

@@ -12,15 +12,16 @@ void ServerShard::archive(Archive& a) {
     account_,
     pushes_,
     verdicts_,
-    verdicts_to_tell_,
+    verdict_sender_,
     differences_,
-    missing_,
-    told_clock_,
-    begun_,
+    lost_mini_batches_,
+    broadcast_clock_,
+    update_begun_,
     finished_,
     halted_);
-  if (missing_ < 0 || told_clock_ < 0) {
-    throw ArchiveError("a server that lacks fewer mini-batches than none");
+  if (lost_mini_batches_ < 0 || broadcast_clock_ < 0) {
+    throw ArchiveError(
+        "a server that has lost a negative number of mini-batches, or has a negative clock");
   }
   if (above_) {
     above_->archive(a);

@@ -26,37 +26,37 @@ void ServerShard::handle(Membership m, double now, Effects& fx) {
                          .batch = replicas_.clock(who)});
     }
   }
-  give_up_waiting(fx);
+  drop_waiting(fx);
   advance(now, fx);
 }
 
-/// At the run's last step, whose weights these are: what is under way stays there.
+/// Ends the run at its last step, whose weights these are; pushes that are still under way make no update.
 void ServerShard::finish(const Tensor& weights, Effects& fx) {
   if (!run_.over() || std::exchange(finished_, true)) {
     return;
   }
-  tell_account(fx);
+  record_account(fx);
   for (const auto& server : c_.below) {
     fx.send(server, End{*run_.end()});
   }
-  give_up_waiting(fx);
+  drop_waiting(fx);
   pins_.pin(*run_.end(), weights, run_, version(), fx);
 }
 
-/// Where others may still need a replica's pushes, one whose push waits for an update that will not come goes
-/// on all the same.
-void ServerShard::give_up_waiting(Effects& fx) {
-  if (!run_.over() || !(c_.together || one_decides() || replicas_.lost_some())) {
+/// Drops the pushes that wait for an update which will not come, so that their replicas go on: other servers may still
+/// need pushes of theirs.
+void ServerShard::drop_waiting(Effects& fx) {
+  if (!run_.over() || !(c_.shares_stage || one_decides() || replicas_.lost_some())) {
     return;
   }
   for (const Upload& m : pushes_.give_up_all()) {
     replicas_.dropped(m);
-    verdicts_to_tell_.tell({.drop = {named(m)}}, fx);
+    verdict_sender_.tell({.drop = {named(m)}}, fx);
   }
 }
 
-void ServerShard::tell_account(Effects& fx) {
-  if (account_.told()) {
+void ServerShard::record_account(Effects& fx) {
+  if (account_.recorded()) {
     return;
   }
   for (const Upload& m : pushes_.waiting()) {
@@ -67,12 +67,13 @@ void ServerShard::tell_account(Effects& fx) {
   }
   // One whose push waits goes on with new weights where the Admission says so, as long as it is asked.
   const auto answers = [&](std::int32_t who) {
-    return others_may_lack() && c_.admission->answers(replicas_.place(who), replicas_.ledger());
+    return others_may_need_pushes() &&
+           c_.admission->answers(replicas_.place(who), replicas_.ledger());
   };
-  account_.tell(replicas_, replicas_.in_flight(answers), fx);
+  account_.record(replicas_, replicas_.in_flight(answers), fx);
 }
 
-/// Tells the step that it will have come to with the update under way.
+/// Tells the director which step this server will have reached with the update under way.
 void ServerShard::handle(Halt, double, Effects& fx) {
   halted_ = true;
   const std::int64_t step = run_.step_with(pushes_.mini_batches_in_work());
@@ -81,7 +82,7 @@ void ServerShard::handle(Halt, double, Effects& fx) {
 
 void ServerShard::handle(End m, double now, Effects& fx) {
   if (above_) {
-    tell_account(fx);
+    record_account(fx);
     finished_ = above_->config().alone;
     return;
   }
@@ -97,7 +98,7 @@ void ServerShard::handle(End m, double now, Effects& fx) {
 
 void ServerShard::handle(Release m, double now, Effects& fx) {
   if (m.conclude) {
-    tell_account(fx);
+    record_account(fx);
     pins_.conclude(m.step, run_, version(), fx);
   } else {
     pins_.release(m.step, run_);

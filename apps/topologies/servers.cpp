@@ -56,7 +56,7 @@ std::int64_t parameters_of(const RuleContext& context) {
 
 /// Evaluations that may be due between the steps of two servers. Each applies what comes to it, so one
 /// is ahead of another by the pushes of mini-batches of which a part is under way.
-std::int64_t pins_between(const Blueprint& b, const Roster& who) {
+std::int64_t pins_ahead(const Blueprint& b, const Roster& who) {
   const std::int64_t every = b.evaluate_every;
   if (every == 0 || who.all_servers().size() == 1) {
     return 0;
@@ -130,8 +130,8 @@ ServerMachines make_server(const Blueprint& b,
       .admission = std::move(rule.admission),
       .needs_read = rule.scale->needs_read(),
       .rate = rate_of(b),
-      .counts_first = link.rebases(),
-      .replicas_step = link.steps() && link.travel != Travel::gradient,
+      .steps_before_update = link.rebases(),
+      .replica_optimizers = link.steps() && link.travel != Travel::gradient,
       .reaches =
           link.steps() ? std::vector<Reach>{} : all_reaches(b.plans[static_cast<std::size_t>(c)]),
       .replicas = who.groups(c, s).empty() ? who.peers(c) : std::vector<Ref<ShardRole>>{},
@@ -141,21 +141,21 @@ ServerMachines make_server(const Blueprint& b,
       .evaluation = record.evaluate() ? evaluation_plan(b) : EvaluationPlan{},
       .gap_every = record.gap_every(),
       .period = link.dynamic ? link.push_every : 0,
-      .streams = link.streaming() != nullptr,
+      .slices_take_turns = link.streaming() != nullptr,
       .never_waits = link.never_waits(),
-      .together = !schedule.flushed && schedule.chunks > schedule.options.stages,
+      .shares_stage = !schedule.flushed && schedule.chunks > schedule.options.stages,
       .followers = std::move(followers),
       .follows = decides && self.id != decider.id,
-      .pins_between = decides ? 0 : pins_between(b, who),
+      .pins_ahead = decides ? 0 : pins_ahead(b, who),
       .announces = c == 0 && s == 0,
       .director = who.director(),
       .initial = std::move(initial),
       .up = up,
-      .values_least = values,
-      .values_most =
+      .push_tensors_min = values,
+      .push_tensors_max =
           values + (local && local->moments == LocalLink::Moments::travel ? kMomentsMax : 0),
-      .push_most = push_most(link, !who.groups(c, s).empty()),
-      .up_remembers = up && remembers_messages(b.experiment.replicas().codec()),
+      .push_mini_batches_max = push_most(link, !who.groups(c, s).empty()),
+      .up_has_memory = up && remembers_messages(b.experiment.replicas().codec()),
       .down = static_cast<bool>(down),
       .down_whole = down.whole});
   auto optimizer = std::make_unique<ServerOptimizer>(
@@ -195,7 +195,7 @@ ServerMachines make_group_server(const Blueprint& b,
                           .optimizer = seat.optimizer,
                           .admission = std::move(how.rule.admission),
                           .rate = rate_of(b),
-                          .replicas_step = true,
+                          .replica_optimizers = true,
                           .reaches = {},
                           .replicas = who.peers(c),
                           .above = Above::Config{.server = who.servers(c)[s],
