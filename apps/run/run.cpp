@@ -68,7 +68,7 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
   Witness witness(p.resume != nullptr);
   if (any_faults(p.blueprint.experiment.clock().faults())) {
     faults.emplace(make_faults(p.blueprint, cast));
-    agenda.suffer(*faults, witness);
+    agenda.inject_faults(*faults, witness);
   }
   const auto take = [&] {
     p.checkpoints.take({.archive = [&](Archive& a) { agenda.archive(a); },

@@ -10,7 +10,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::uint64_t kInterruptEvery = 256;  // turns: deliveries, and what befalls hosts
+constexpr std::uint64_t kInterruptEvery = 256;  // deliveries and faults between two looks
 
 }  // namespace
 
@@ -19,7 +19,7 @@ Agenda::Agenda(Cast& cast, const TimeModel& times, RecordSink& records, OrderSin
       times_(times),
       records_(records),
       order_(order),
-      thread_free_(static_cast<std::size_t>(cast.threads)),
+      thread_free_at_(static_cast<std::size_t>(cast.threads)),
       lives_(cast.members.size()) {
   for (const ActorId id : cast_.starting) {
     post(0, id, Start{});
@@ -30,19 +30,19 @@ Agenda::~Agenda() = default;
 
 void Agenda::push(double time, ActorId to, Message&& message, std::uint64_t number) {
   TROUPE_CHECK(to < cast_.members.size(), "a message to machine ", to, ", which does not exist");
-  const Way way{.number = number, .from_life = life(message.from), .to_life = life(to)};
+  const Origin origin{.number = number, .from_life = life(message.from), .to_life = life(to)};
   std::uint32_t slot;
-  if (free_.empty()) {
+  if (free_slots_.empty()) {
     slot = static_cast<std::uint32_t>(slots_.size());
     slots_.push_back(std::move(message));
   } else {
-    slot = free_.back();
-    free_.pop_back();
+    slot = free_slots_.back();
+    free_slots_.pop_back();
     slots_[slot] = std::move(message);
   }
   if (faults_) {
-    ways_.resize(slots_.size());
-    ways_[slot] = way;
+    origins_.resize(slots_.size());
+    origins_[slot] = origin;
   }
   queue_.push({time, sequence_++, slot, to}, now_);
 }
@@ -59,17 +59,17 @@ void Agenda::send(ActorId from, Effects::Send& send) {
   if (lose && lose(send.to, send.message)) {
     return;
   }
-  const double way = send.modelled ? times_.link(send.message) : 0;  // before it is moved from
+  const double seconds = send.modelled ? times_.link(send.message) : 0;  // before it is moved from
   send.message.from = from;
   if (witness_) {
     witness_->sent(from, send.message);
   }
   if (!faults_ || !faults_->apart(from, send.to)) {
-    push(now_ + way, send.to, std::move(send.message));
+    push(now_ + seconds, send.to, std::move(send.message));
     return;
   }
   const std::uint64_t number = witness_->passes(from, send.to);
-  for (const double time : faults_->arrivals(from, send.to, now_, way)) {
+  for (const double time : faults_->arrivals(from, send.to, now_, seconds)) {
     push(time, send.to, Message(send.message), number);
   }
 }
@@ -79,7 +79,7 @@ void Agenda::carry_out(ActorId from) {
     send(from, one);
   }
   for (Run& run : fx_.runs) {
-    double& free = thread_free_[static_cast<std::size_t>(cast_.members[from].thread)];
+    double& free = thread_free_at_[static_cast<std::size_t>(cast_.members[from].thread)];
     const double duration = times_.work(run, std::max(now_, free));
     const Stamp stamp = run.stamp;
     const Work work = run.work;
@@ -121,7 +121,7 @@ void Agenda::deliver(ActorId to, Message&& message) {
     cast_.members[to].machine->on(std::move(message), now_, fx_);
     carry_out(to);
   } catch (const LawBroken&) {
-    throw;  // no machine's fault alone
+    throw;  // the run is at fault, not this machine alone
   } catch (const std::exception& error) {
     fx_.clear();
     if (to == cast_.director.id) {
@@ -145,19 +145,19 @@ std::optional<Agenda::Entry> Agenda::next_entry() {
 }
 
 bool Agenda::step() {
-  if (faults_ && befall()) {
+  if (faults_ && play_next_fault()) {
     return true;
   }
   const std::optional<Entry> entry = next_entry();
   if (!entry) {
     return false;
   }
-  now_ = std::max(now_, entry->time);  // one that was withheld was due before
-  if ((faults_ || !gone_.empty()) && withheld(*entry)) {
+  now_ = std::max(now_, entry->time);  // a message that was withheld was due earlier
+  if ((faults_ || !gone_.empty()) && drop_or_withhold(*entry)) {
     return true;
   }
   Message message = std::move(slots_[entry->slot]);
-  free_.push_back(entry->slot);
+  free_slots_.push_back(entry->slot);
   deliver(entry->to, std::move(message));
   if (between && !ending_) {
     between();
@@ -167,18 +167,18 @@ bool Agenda::step() {
 
 void Agenda::archive(Archive& a) {
   for (const auto& [where, stream] : streams_) {
-    stream->synchronize();  // what a job has enqueued on a GPU is done then
+    stream->synchronize();  // work that jobs have enqueued on a GPU is done then
   }
   RunState state{.now = now_,
                  .delivered = delivered_,
                  .pending = {},
                  .gone = {gone_.begin(), gone_.end()},
-                 .free_at = thread_free_,
+                 .free_at = thread_free_at_,
                  .bounds = bounds};
   if (!a.reading()) {
-    // Copies: where a machine cannot be written the run goes on with what it has.
+    // Messages are copied, because the run goes on with them, also where a machine turns out not to be writable.
     const auto add = [&](const Entry& entry) {
-      if (!outlived(entry)) {
+      if (!is_of_former_life(entry)) {
         state.pending.push_back({entry.time, entry.sequence, entry.to, slots_[entry.slot]});
       }
     };
@@ -198,19 +198,19 @@ void Agenda::archive(Archive& a) {
   now_ = state.now;
   delivered_ = state.delivered;
   gone_ = {state.gone.begin(), state.gone.end()};
-  thread_free_ = state.free_at;
-  thread_free_.resize(static_cast<std::size_t>(cast_.threads));
-  place(std::move(state.pending));
+  thread_free_at_ = state.free_at;
+  thread_free_at_.resize(static_cast<std::size_t>(cast_.threads));
+  refill_queue(std::move(state.pending));
 }
 
-/// These messages, and no others, are in the queue. What is posted from now on comes behind them.
-void Agenda::place(std::vector<Pending> pending) {
-  std::fill(lives_.begin(), lives_.end(), 0);  // what was outlived was not written
+/// Makes these messages the only ones in the queue. Of equal times, those that are posted later are delivered later.
+void Agenda::refill_queue(std::vector<Pending> pending) {
+  std::fill(lives_.begin(), lives_.end(), 0);  // no message of a former life was written
   std::sort(pending.begin(), pending.end(), earlier);
   queue_.clear();
   slots_.clear();
-  ways_.clear();
-  free_.clear();
+  origins_.clear();
+  free_slots_.clear();
   for (Pending& p : pending) {
     sequence_ = std::max(sequence_, p.sequence);
     queue_.push({p.time, p.sequence, static_cast<std::uint32_t>(slots_.size()), p.to}, now_);
@@ -237,13 +237,13 @@ Ending Agenda::play(const std::function<bool()>& interrupted) {
       if (witness_) {
         witness_->still(gone_);
       }
-      std::vector<Standstill> told;
+      std::vector<Standstill> standstills;
       for (std::size_t id = 0; id < cast_.members.size(); ++id) {
-        told.push_back(gone_.contains(static_cast<ActorId>(id))
-                           ? Standstill{.gone = true}
-                           : standstill_of(*cast_.members[id].machine));
+        standstills.push_back(gone_.contains(static_cast<ActorId>(id))
+                                  ? Standstill{.gone = true}
+                                  : standstill_of(*cast_.members[id].machine));
       }
-      return stalled(cast_, std::move(told));
+      return stalled(cast_, std::move(standstills));
     }
   }
   if (witness_ && ending_->exit_code == 0) {

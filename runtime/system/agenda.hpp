@@ -1,7 +1,8 @@
-// The virtual clock: one queue of (time, sequence, recipient, message). Each pop calls `on` of one
-// machine; what it sends goes back into the queue. A job is executed when it is issued and its
-// outputs are delivered after the modelled time. No threads, no actor system: the same cast gives
-// the same order and the same bits, whatever the number of cores.
+// The Agenda runs a cast, which is the machines of a run (machine.hpp), in virtual time. It keeps a queue of messages, each
+// with the time of its delivery, hands the earliest one to its machine, and puts what this machine sends into the queue. A
+// job is computed as soon as a machine asks for it; its result is delivered after the time that the TimeModel gives the
+// job. There is one thread and no actor system: the same cast gives the same order and the same bits, whatever the number
+// of cores.
 #pragma once
 
 #include "runtime/system/agenda_queue.hpp"
@@ -24,35 +25,35 @@ namespace troupe {
 
 class Agenda {
  public:
-  /// `order` may be null. The cast, the sinks and the times outlive the Agenda.
+  /// `order` may be null. All that is referred to outlives the Agenda.
   Agenda(Cast& cast, const TimeModel& times, RecordSink& records, OrderSink* order);
   ~Agenda();
 
-  /// Until the Director ends the run, or nothing is left to happen (a stall: exit code 5 and what
-  /// everyone waits for), or `interrupted` returns true (asked now and then).
+  /// Delivers messages until the Director ends the run, none is left (a stall: the Ending has exit code 5 and tells what
+  /// each machine waits for), or `interrupted`, which is called now and then, returns true.
   Ending run(const std::function<bool()>& interrupted = {});
 
   double now() const { return now_; }
 
   std::uint64_t delivered() const { return delivered_; }
 
-  /// Writes the run as it is between two deliveries, or reads it back instead of beginning anew: the
-  /// same deliveries follow. From `between`, or before run(). ArchiveError as archive_run().
+  /// Writes the state of the run between two deliveries, or reads such a state, from which run() then goes on with the
+  /// same deliveries. Called from `between`, or before run(). ArchiveError as archive_run().
   void archive(Archive& a);
 
-  /// What a state that is read back is held to, where set.
+  /// The limits that a state must keep which is read; null: none.
   const RunBounds* bounds = nullptr;
-  /// Called between two deliveries, where set.
+  /// Called between two deliveries; may be empty.
   std::function<void()> between;
 
-  /// From now on these befall the run, and `witness` watches it; both outlive the Agenda. LawBroken, out of
-  /// run(), where the run breaks one of the witness's laws.
-  void suffer(Faults& faults, Witness& witness);
+  /// From now on the run has these faults, and `witness` watches it; both outlive the Agenda. run() throws LawBroken where
+  /// the run breaks one of the laws of the witness.
+  void inject_faults(Faults& faults, Witness& witness);
 
   /// Puts a message into the queue from outside; for tests of faults.
   void post(double time, ActorId to, Message message) { push(time, to, std::move(message)); }
 
-  /// What to do with a message instead of delivering it; for tests of faults. True: it is lost.
+  /// For tests of faults: called for each message that is sent. A message for which it returns true is lost.
   std::function<bool(ActorId, const Message&)> lose;
 
  private:
@@ -60,37 +61,37 @@ class Agenda {
 
   using Entry = AgendaQueue::Entry;
 
-  /// What only a run with faults has to know of an entry. Not in it: the heap moves entries often.
-  struct Way {
-    std::uint64_t number = 0;     // that the Witness has given it
-    std::uint32_t from_life = 0;  // of who sent it, and of whom it was sent to: lives_
+  /// Where an entry comes from, which only a run with faults needs. It is kept apart, because the heap moves entries often.
+  struct Origin {
+    std::uint64_t number = 0;     // of the message on its link, from the Witness; 0: it passes none
+    std::uint32_t from_life = 0;  // lives_ of the sender and of the recipient when it was sent
     std::uint32_t to_life = 0;
   };
 
   bool step();
   std::optional<Entry> next_entry();
   void archive_faults(Archive& a);
-  bool befall();
-  void bury(const Faults::Death& death);
-  void raise(int host);
-  void renew(Cast::Again& again);
-  bool stands(std::int32_t replica) const;
-  void make_anew(std::int32_t replica);
-  bool outlived(const Entry& entry) const;
+  bool play_next_fault();
+  void kill_host(const Faults::Death& death);
+  void revive_host(int host);
+  void replace_machine(Cast::Again& again);
+  bool hosts_are_up(std::int32_t replica) const;
+  void replace_replica(std::int32_t replica);
+  bool is_of_former_life(const Entry& entry) const;
 
   std::uint32_t life(ActorId id) const { return id < lives_.size() ? lives_[id] : 0; }
 
-  Way way(const Entry& entry) const {
-    return entry.slot < ways_.size() ? ways_[entry.slot] : Way{};
+  Origin origin(const Entry& entry) const {
+    return entry.slot < origins_.size() ? origins_[entry.slot] : Origin{};
   }
 
   double next_thaw() const;
-  bool withheld(const Entry& entry);
+  bool drop_or_withhold(const Entry& entry);
   void push(double time, ActorId to, Message&& message, std::uint64_t number = 0);
   void send(ActorId from, Effects::Send& send);
   void deliver(ActorId to, Message&& message);
   void carry_out(ActorId from);
-  void place(std::vector<Pending> pending);
+  void refill_queue(std::vector<Pending> pending);
   Stream& stream(const Cast::Member& member);
 
   Cast& cast_;
@@ -99,23 +100,23 @@ class Agenda {
   OrderSink* order_;
   AgendaQueue queue_;
   std::vector<Message> slots_;
-  std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> free_slots_;
   std::map<std::pair<Device, Precision>, std::unique_ptr<Stream>> streams_;
-  std::set<ActorId> gone_;  // whose handler has thrown
+  std::set<ActorId> gone_;  // a handler of theirs has thrown, or their host has crashed
   Effects fx_;
   std::optional<Ending> ending_;
   double now_ = 0;
   std::uint64_t sequence_ = 0;
   std::uint64_t delivered_ = 0;
-  std::vector<double> thread_free_;  // by thread: members that share one take turns
+  std::vector<double> thread_free_at_;  // by thread: when the last job that it was given ends
 
-  std::vector<std::uint32_t> lives_;  // by ActorId: how often the machine was made anew
+  std::vector<std::uint32_t> lives_;  // by ActorId: how often the machine has been replaced
 
-  Faults* faults_ = nullptr;  // null: nothing goes wrong
+  Faults* faults_ = nullptr;  // null: the run has none
   Witness* witness_ = nullptr;
-  std::vector<Way> ways_;                      // by slot; shorter: as a Way begins
-  std::map<int, std::deque<Entry>> withheld_;  // by host that stands still: in their order
-  std::deque<Entry> thawed_;                   // of hosts that go on: before all others
+  std::vector<Origin> origins_;                // by slot; beyond its end: as an Origin is made
+  std::map<int, std::deque<Entry>> withheld_;  // by frozen host, in order of delivery
+  std::deque<Entry> thawed_;  // of a host that is no longer frozen: delivered before all others
 };
 
 }  // namespace troupe

@@ -1,4 +1,4 @@
-// What befalls the hosts of a run in virtual time, and who gets no message because of it.
+// The faults of hosts in virtual time, and which messages are not delivered because of them.
 #include "messages/returns.hpp"
 #include "runtime/system/agenda.hpp"
 
@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-void Agenda::suffer(Faults& faults, Witness& witness) {
+void Agenda::inject_faults(Faults& faults, Witness& witness) {
   faults_ = &faults;
   witness_ = &witness;
   witness_->watch_copies(cast_.copies);
@@ -20,7 +20,7 @@ void Agenda::archive_faults(Archive& a) {
   }
 }
 
-/// When the first host goes on for which messages are withheld; infinity: there is none.
+/// When the first frozen host with withheld messages goes on; infinity: there is none.
 double Agenda::next_thaw() const {
   double first = std::numeric_limits<double>::infinity();
   for (const auto& [host, entries] : withheld_) {
@@ -29,8 +29,8 @@ double Agenda::next_thaw() const {
   return first;
 }
 
-/// What happens to hosts before the next message is delivered, one thing at a time. False: nothing does.
-bool Agenda::befall() {
+/// Lets the next fault happen, or a frozen host go on, if it is due before the next message. False: nothing is.
+bool Agenda::play_next_fault() {
   if (!thawed_.empty() || (queue_.empty() && withheld_.empty())) {
     return false;
   }
@@ -40,10 +40,10 @@ bool Agenda::befall() {
     now_ = std::max(now_, faults_->next());
     const Faults::Happening what = faults_->happen();
     for (const Faults::Death& death : what.deaths) {
-      bury(death);
+      kill_host(death);
     }
     for (const int host : what.back) {
-      raise(host);
+      revive_host(host);
     }
     return true;
   }
@@ -59,12 +59,12 @@ bool Agenda::befall() {
   return true;
 }
 
-/// All machines of the host are gone, and the Director hears of each.
-void Agenda::bury(const Faults::Death& death) {
+/// The host has crashed: all its machines are gone, and the Director is told of each.
+void Agenda::kill_host(const Faults::Death& death) {
   if (const auto held = withheld_.find(death.host); held != withheld_.end()) {
     for (const Entry& entry : held->second) {
       slots_[entry.slot] = {};
-      free_.push_back(entry.slot);
+      free_slots_.push_back(entry.slot);
     }
     withheld_.erase(held);
   }
@@ -84,9 +84,8 @@ void Agenda::bury(const Faults::Death& death) {
   }
 }
 
-/// The host is there again: replicas that had lost machines with it come back where the hosts of all their machines are
-/// there.
-void Agenda::raise(int host) {
+/// The host is up again. Replicas that have lost machines with it come back if the hosts of all their machines are up.
+void Agenda::revive_host(int host) {
   std::set<std::int32_t> replicas;
   for (ActorId id = 0; id < cast_.members.size(); ++id) {
     if (faults_->host_of(id) == host && gone_.contains(id) && cast_.members[id].replica >= 0) {
@@ -94,13 +93,13 @@ void Agenda::raise(int host) {
     }
   }
   for (const std::int32_t replica : replicas) {
-    if (cast_.again && stands(replica)) {
-      make_anew(replica);
+    if (cast_.again && hosts_are_up(replica)) {
+      replace_replica(replica);
     }
   }
 }
 
-bool Agenda::stands(std::int32_t replica) const {
+bool Agenda::hosts_are_up(std::int32_t replica) const {
   for (ActorId id = 0; id < cast_.members.size(); ++id) {
     if (cast_.members[id].replica == replica && faults_->dead(id)) {
       return false;
@@ -109,45 +108,45 @@ bool Agenda::stands(std::int32_t replica) const {
   return true;
 }
 
-/// Also those of its machines that have outlived the others. What is under way between the old ones and anybody
-/// is never delivered (outlived).
-void Agenda::make_anew(std::int32_t replica) {
+/// Replaces all machines of the replica, also those that were not lost. Messages to the former ones and from them are
+/// never delivered (is_of_former_life).
+void Agenda::replace_replica(std::int32_t replica) {
   for (Cast::Again& again : cast_.again(replica)) {
-    renew(again);
+    replace_machine(again);
   }
   post(now_, cast_.director.id, Returned{replica});
 }
 
-void Agenda::renew(Cast::Again& again) {
+void Agenda::replace_machine(Cast::Again& again) {
   Cast::Member& member = cast_.members[again.id];
   member.machine = std::move(again.machine);
-  thread_free_[static_cast<std::size_t>(member.thread)] = now_;
+  thread_free_at_[static_cast<std::size_t>(member.thread)] = now_;
   gone_.erase(again.id);
   ++lives_[again.id];
   witness_->renewed(again.id);
 }
 
-/// A machine that was made anew gets nothing that was sent to the one before, and nobody gets anything from
-/// that; but the Director hears that it is down.
-bool Agenda::outlived(const Entry& entry) const {
+/// Whether the message was sent to a machine that has been replaced since, or by one, unless it tells the Director that
+/// this one is down.
+bool Agenda::is_of_former_life(const Entry& entry) const {
   if (!faults_) {
     return false;
   }
   const Message& message = slots_[entry.slot];
-  const Way passed = way(entry);
-  return passed.to_life != life(entry.to) ||
-         (passed.from_life != life(message.from) && !holds_alternative<Down>(message));
+  const Origin sent = origin(entry);
+  return sent.to_life != life(entry.to) ||
+         (sent.from_life != life(message.from) && !holds_alternative<Down>(message));
 }
 
-/// Whether the message is not delivered now: who has gone hears nothing, nobody hears a host that is dead, and one
-/// that stands still gets it when it goes on.
-bool Agenda::withheld(const Entry& entry) {
+/// Whether the message must not be delivered now. Machines that are gone get nothing, messages of a crashed host are
+/// lost, and a frozen host gets its messages when it goes on.
+bool Agenda::drop_or_withhold(const Entry& entry) {
   const Message& message = slots_[entry.slot];
-  const bool passes = faults_ && faults_->apart(message.from, entry.to);
-  if (gone_.contains(entry.to) || outlived(entry) ||
-      (passes && faults_->dead(message.from) && !holds_alternative<Down>(message))) {
+  const bool between_hosts = faults_ && faults_->apart(message.from, entry.to);
+  if (gone_.contains(entry.to) || is_of_former_life(entry) ||
+      (between_hosts && faults_->dead(message.from) && !holds_alternative<Down>(message))) {
     slots_[entry.slot] = {};
-    free_.push_back(entry.slot);
+    free_slots_.push_back(entry.slot);
     return true;
   }
   if (!faults_) {
@@ -157,7 +156,7 @@ bool Agenda::withheld(const Entry& entry) {
     withheld_[faults_->host_of(entry.to)].push_back(entry);
     return true;
   }
-  witness_->delivered(message.from, entry.to, way(entry).number);
+  witness_->delivered(message.from, entry.to, origin(entry).number);
   witness_->delivered(entry.to, message);
   return false;
 }

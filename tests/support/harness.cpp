@@ -193,7 +193,7 @@ Outcome run(const proto::Experiment& e, const HarnessOptions& options) {
     std::optional<Faults> faults;
     if (any_faults(e.clock().faults())) {
       faults.emplace(make_faults(*blueprint, cast));
-      agenda.suffer(*faults, witness);
+      agenda.inject_faults(*faults, witness);
     }
     try {
       outcome.ending = agenda.run();

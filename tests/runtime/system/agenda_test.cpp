@@ -226,7 +226,7 @@ std::vector<std::pair<double, std::int64_t>> heard_of(const std::vector<std::str
   Witness witness;
   Ledger ledger;
   Agenda agenda(a.cast, no_times(), ledger, nullptr);
-  agenda.suffer(faults, witness);
+  agenda.inject_faults(faults, witness);
   CHECK(agenda.run().exit_code == 0);
   return heard;
 }
