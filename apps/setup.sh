@@ -3,7 +3,7 @@
 # apps/start.sh and the scripts of tests/ source it for its functions and lists. CUDA is used where it is found and never
 # installed here.
 
-troupe_packages=(g++ cmake ninja-build libdnnl-dev libcaf-dev libzmq3-dev libprotobuf-dev protobuf-compiler libspdlog-dev
+troupe_packages=(g++ cmake ninja-build libdnnl-dev libcaf-dev libprotobuf-dev protobuf-compiler libspdlog-dev
                  libcli11-dev zlib1g-dev libarchive-dev libpng-dev libjpeg-dev libtiff-dev libwebp-dev libstb-dev
                  libssl-dev libcpp-httplib-dev prometheus-cpp-dev libcurl4-openssl-dev libeigen3-dev)
 

@@ -74,21 +74,23 @@ bool same_secret(std::string_view x, std::string_view y) {
 std::string hello_frame(std::uint32_t from,
                         std::string_view token,
                         std::uint32_t life,
-                        MemoryOffer memory) {
+                        Greeting greeting) {
   proto::WireHello hello;
   hello.set_protocol(kWireProtocol);
   hello.set_process(from);
   hello.set_token(std::string(token));
   hello.set_life(life);
-  hello.set_memory_pid(memory.pid);
-  hello.set_memory_descriptor(memory.descriptor);
+  hello.set_memory_pid(greeting.memory.pid);
+  hello.set_memory_descriptor(greeting.memory.descriptor);
+  hello.set_stream(greeting.stream);
+  hello.set_streams(greeting.streams);
   return hello.SerializeAsString();
 }
 
-MemoryOffer check_hello(std::span<const std::byte> frame,
-                        std::uint32_t from,
-                        std::string_view token,
-                        std::uint32_t life) {
+Greeting check_hello(std::span<const std::byte> frame,
+                     std::uint32_t from,
+                     std::string_view token,
+                     std::uint32_t life) {
   const auto hello = parsed<proto::WireHello>(frame, "greeting");
   if (!same_secret(hello.token(), token)) {
     throw WireError("a stranger has connected: it does not know this run's token");
@@ -103,7 +105,10 @@ MemoryOffer check_hello(std::span<const std::byte> frame,
                 kWireProtocol));
   }
   check_life(hello.life(), life);
-  return {hello.memory_pid(), hello.memory_descriptor()};
+  if (hello.streams() < 1 || hello.streams() > kStreamsMax || hello.stream() > hello.streams()) {
+    throw WireError("a greeting names a stream that does not exist");
+  }
+  return {hello.stream(), hello.streams(), {hello.memory_pid(), hello.memory_descriptor()}};
 }
 
 void check_parcel(const Parcel& parcel) {
@@ -139,6 +144,7 @@ std::string header_frame(const Parcel& parcel,
   header.set_sequence(sequence);
   header.set_kind(static_cast<std::uint32_t>(parcel.kind));
   header.set_recipient(parcel.recipient);
+  header.set_speaker(parcel.speaker);
   header.set_due(parcel.due);
   header.set_content(parcel.content.bytes);
   for (std::size_t i = 0; i < parcel.content.tensors.size(); ++i) {
@@ -161,34 +167,18 @@ std::string header_frame(const Parcel& parcel,
   return header.SerializeAsString();
 }
 
-std::vector<Frame> tensor_frames(const Parcel& parcel, const Places& places) {
-  std::vector<Frame> frames;
+std::vector<Tensor> travellers(const Parcel& parcel, const Places& places) {
+  std::vector<Tensor> all;
   for (std::size_t i = 0; i < parcel.content.tensors.size(); ++i) {
     const Tensor& tensor = parcel.content.tensors[i];
-    std::span<const std::byte> left = bytes_of(tensor);
-    if (left.size() <= kInHeaderMax || placed(places, i)) {
-      continue;
-    }
-    while (!left.empty()) {
-      const std::size_t size = std::min(left.size(), kFrameBytes);
-      frames.push_back({tensor, left.first(size)});
-      left = left.subspan(size);
+    if (bytes_of(tensor).size() > kInHeaderMax && !placed(places, i)) {
+      all.push_back(tensor);
     }
   }
-  return frames;
+  return all;
 }
 
-std::optional<Parcel> Unpacker::take(std::span<const std::byte> frame) {
-  if (parcel_) {
-    fill(frame);
-  } else {
-    begin(frame);
-  }
-  find_next_to_fill();
-  return filling_ < announced_.size() ? std::nullopt : std::exchange(parcel_, std::nullopt);
-}
-
-void Unpacker::begin(std::span<const std::byte> frame) {
+Parcel Unpacker::take(std::span<const std::byte> frame, std::vector<Announced>& travel) {
   auto header = parsed<proto::WireHeader>(frame, "header");
   if (header.sender() != sender_ || header.sequence() != sequence_ + 1) {
     throw WireError(
@@ -204,71 +194,47 @@ void Unpacker::begin(std::span<const std::byte> frame) {
     throw WireError("a header has a field out of its bounds");
   }
   sequence_ = header.sequence();
-  parcel_ = Parcel{.kind = static_cast<ParcelKind>(header.kind()),
-                   .recipient = header.recipient(),
-                   .due = header.due()};
-  parcel_->content.bytes = std::move(*header.mutable_content());
-  announce(header);
+  Parcel parcel{.kind = static_cast<ParcelKind>(header.kind()),
+                .recipient = header.recipient(),
+                .speaker = header.speaker(),
+                .due = header.due()};
+  parcel.content.tensors = announce(header, travel);
+  parcel.content.bytes = std::move(*header.mutable_content());
+  return parcel;
 }
 
-/// What its tensors will be; those that follow in no frames are made.
-void Unpacker::announce(const proto::WireHeader& header) {
-  announced_.clear();
-  filling_ = 0;
+/// Its tensors; those that travel are empty yet. None is made before all have been checked.
+std::vector<Tensor> Unpacker::announce(const proto::WireHeader& header,
+                                       std::vector<Announced>& travel) {
+  std::vector<Announced> all;
   std::size_t total = 0;
   for (const proto::WireTensor& tensor : header.tensors()) {
-    Announced one{.shape = {}, .type = static_cast<DType>(tensor.type())};
+    Announced one{.index = all.size(), .shape = {}, .type = static_cast<DType>(tensor.type())};
     one.shape = shape_of(tensor, one.bytes);
     total += one.bytes;
     const bool inside = tensor.block() == 0 && one.bytes <= kInHeaderMax;
-    one.follows = tensor.block() == 0 && !inside;
     if (total > kParcelBytesMax || tensor.elements().size() != (inside ? one.bytes : 0) ||
         (tensor.block() > 0 && !adopt_)) {
       throw WireError("the tensors of a header are too large, or not of the size that it says");
     }
-    announced_.push_back(one);
+    all.push_back(one);
   }
   if (!host_) {
     host_.emplace(Device{});
   }
-  parcel_->content.tensors.resize(announced_.size());
-  for (std::size_t i = 0; i < announced_.size(); ++i) {
-    const Announced& one = announced_[i];
-    const proto::WireTensor& said = header.tensors(static_cast<int>(i));
-    Tensor& made = parcel_->content.tensors[i];
+  std::vector<Tensor> made(all.size());
+  for (const Announced& one : all) {
+    const proto::WireTensor& said = header.tensors(static_cast<int>(one.index));
     if (said.block() > 0) {
-      made = adopt_({said.block(), said.offset()}, one.shape, one.type);
-    } else if (!one.follows) {
-      made = host_->allocate(one.shape, one.type);
-      std::memcpy(bytes_of(made).data(), said.elements().data(), one.bytes);
+      made[one.index] = adopt_({said.block(), said.offset()}, one.shape, one.type);
+    } else if (one.bytes <= kInHeaderMax) {
+      made[one.index] = host_->allocate(one.shape, one.type);
+      std::memcpy(bytes_of(made[one.index]).data(), said.elements().data(), one.bytes);
+    } else {
+      travel.push_back(one);
     }
   }
-}
-
-/// Memory is taken when the first bytes of a tensor are there, not when they are announced.
-void Unpacker::fill(std::span<const std::byte> frame) {
-  const Announced& now = announced_[filling_];
-  Tensor& tensor = parcel_->content.tensors[filling_];
-  const std::size_t expected = std::min(now.bytes - filled_, kFrameBytes);
-  if (frame.size() != expected) {
-    throw WireError(concat(
-        "a tensor's frame has ", frame.size(), " bytes where ", expected, " were announced"));
-  }
-  if (filled_ == 0) {
-    tensor = host_->allocate(now.shape, now.type);
-  }
-  std::memcpy(bytes_of(tensor).data() + filled_, frame.data(), frame.size());
-  filled_ += frame.size();
-  if (filled_ == now.bytes) {
-    ++filling_;
-    filled_ = 0;
-  }
-}
-
-void Unpacker::find_next_to_fill() {
-  while (filled_ == 0 && filling_ < announced_.size() && !announced_[filling_].follows) {
-    ++filling_;
-  }
+  return made;
 }
 
 }  // namespace troupe

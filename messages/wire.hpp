@@ -1,10 +1,11 @@
 // What crosses from one process to another: parcels, and their form as frames of bytes (wire.proto).
 //
-//   hello                                    once, from both ends
-//   header | elements of tensor 0, in frames of 1 MiB | of tensor 1 | ...
+//   control plane   hello | header of parcel 1 | header of parcel 2 | ...
+//   tensor plane    elements of the tensors that the headers announce, in the same order
 //
 // Small tensors lie in the header itself. Where both ends have memory in common, other tensors may lie there, and the
-// header says where (runtime/cluster/shared_memory.hpp). Nothing that arrives is believed before it has been checked.
+// header says where (runtime/cluster/shared_memory.hpp). All others take the tensor plane (runtime/cluster/tensor_plane.hpp).
+// Nothing that arrives is believed before it has been checked.
 #pragma once
 
 #include "kernels/stream.hpp"
@@ -54,13 +55,15 @@ constexpr std::uint32_t kParcelKinds = 15;
 struct Parcel {
   ParcelKind kind = ParcelKind::message;
   std::uint32_t recipient = 0;
-  double due = 0;  // seconds of the run's clock before which it is not delivered
+  std::uint32_t speaker = 0;  // the machine that a message is from
+  double due = 0;             // seconds of the run's clock before which it is not delivered
   Archived content{};
 };
 
-constexpr std::uint32_t kWireProtocol = 11;                    // both ends must have the same
+constexpr std::uint32_t kWireProtocol = 12;                    // both ends must have the same
 constexpr std::size_t kFrameBytesMax = std::size_t{16} << 20;  // of a header
-constexpr std::size_t kFrameBytes = std::size_t{1} << 20;      // of tensors: what stays in a cache
+constexpr std::uint32_t kStreamsMax = 8;                       // for the tensors of a channel
+constexpr std::size_t kHelloBytesMax = 256;                    // of a greeting
 constexpr std::size_t kTensorsMax = 1 << 16;                   // of a parcel
 constexpr std::size_t kParcelBytesMax = std::size_t{4} << 30;  // of its tensors
 
@@ -70,7 +73,7 @@ struct Place {
   std::uint64_t offset = 0;  // bytes from the memory's beginning
 };
 
-/// By tensor of a parcel; one that has none travels in frames. Empty: none has.
+/// By tensor of a parcel; one that has none travels. Empty: none has.
 using Places = std::vector<std::optional<Place>>;
 
 /// Makes a tensor of what lies at a place. WireError where there can be none.
@@ -82,10 +85,11 @@ struct MemoryOffer {
   std::uint32_t descriptor = 0;
 };
 
-/// A piece of a tensor, which `of` keeps.
-struct Frame {
-  Tensor of;
-  std::span<const std::byte> bytes;
+/// What else the first frame of a connection says of it.
+struct Greeting {
+  std::uint32_t stream = 0;   // 0: for headers; from 1: for tensors
+  std::uint32_t streams = 1;  // for tensors, that the end that connects makes
+  MemoryOffer memory{};
 };
 
 /// Takes as long wherever they differ, so that its time tells a stranger nothing.
@@ -95,27 +99,35 @@ bool same_secret(std::string_view x, std::string_view y);
 std::string hello_frame(std::uint32_t from,
                         std::string_view token,
                         std::uint32_t life = 0,
-                        MemoryOffer memory = {});
-/// The memory that it offers. WireError where it is not the one of process `from` with this token, in this life.
-MemoryOffer check_hello(std::span<const std::byte> frame,
-                        std::uint32_t from,
-                        std::string_view token,
-                        std::uint32_t life = 0);
+                        Greeting greeting = {});
+/// WireError where it is not that of process `from` with this token, in this life.
+Greeting check_hello(std::span<const std::byte> frame,
+                     std::uint32_t from,
+                     std::string_view token,
+                     std::uint32_t life = 0);
 
 /// WireError where the other side would refuse the parcel: more tensors, or more bytes, than one can have, or
 /// a time that is none.
 void check_parcel(const Parcel& parcel);
 
-/// The parcel's first frame; check_parcel() has found nothing.
+/// check_parcel() has found nothing.
 std::string header_frame(const Parcel& parcel,
                          std::uint32_t sender,
                          std::uint64_t sequence,
                          std::uint32_t life = 0,
                          const Places& places = {});
-/// Those behind it, of the tensors that lie nowhere else.
-std::vector<Frame> tensor_frames(const Parcel& parcel, const Places& places = {});
+/// Those of its tensors that lie neither in the header nor at a place: they travel on the tensor plane, in this order.
+std::vector<Tensor> travellers(const Parcel& parcel, const Places& places = {});
 
-/// Puts the parcels of one sender together again.
+/// A tensor that a header has announced, and that travels.
+struct Announced {
+  std::size_t index = 0;  // among the parcel's
+  Shape shape;
+  DType type = DType::float32;
+  std::size_t bytes = 0;
+};
+
+/// Makes parcels of the headers of one sender.
 class Unpacker {
  public:
   explicit Unpacker(std::uint32_t sender, std::uint32_t life = 0) : sender_(sender), life_(life) {}
@@ -123,38 +135,17 @@ class Unpacker {
   /// What tensors in shared memory are made by. Without it a header that names a place is not believed.
   void adopt_by(Adopt adopt) { adopt_ = std::move(adopt); }
 
-  /// Nothing more comes: what it has of a parcel goes, and the memory that tensors were to lie in.
-  void end() {
-    parcel_.reset();
-    adopt_ = nullptr;
-  }
-
-  /// The next frame; the parcel, where this was its last. WireError where it is not what has to come now:
-  /// then nothing more is to be given to it.
-  std::optional<Parcel> take(std::span<const std::byte> frame);
+  /// Of the next header: the parcel, without those of its tensors that `travel`. WireError where it is not what has to
+  /// come now: then nothing more is to be given to it.
+  Parcel take(std::span<const std::byte> frame, std::vector<Announced>& travel);
 
  private:
-  void begin(std::span<const std::byte> frame);
-  void announce(const proto::WireHeader& header);
-  void fill(std::span<const std::byte> frame);
-  void find_next_to_fill();
-
-  struct Announced {
-    Shape shape;
-    DType type = DType::float32;
-    std::size_t bytes = 0;
-    bool follows = false;  // in frames
-  };
+  std::vector<Tensor> announce(const proto::WireHeader& header, std::vector<Announced>& travel);
 
   std::uint32_t sender_;
   std::uint32_t life_;
   std::uint64_t sequence_ = 0;
-  std::optional<Parcel> parcel_;  // under way
-  // Its tensors; those that follow in no frames are there already
-  std::vector<Announced> announced_;
   Adopt adopt_;
-  std::size_t filling_ = 0;     // which
-  std::size_t filled_ = 0;      // bytes of it
   std::optional<Stream> host_;  // allocates
 };
 

@@ -8,6 +8,7 @@
 #include "kernels/instruction_set.hpp"
 #include "kernels/tiles.hpp"
 #include "kernels/wording.hpp"
+#include "runtime/cluster/tls.hpp"
 
 #include <caf/config.hpp>
 #include <google/protobuf/stubs/common.h>
@@ -130,6 +131,7 @@ int doctor(Console& console) {
        {"cuDNN", cudnn_version().empty() ? "none: convolution runs on cpu only" : cudnn_version()},
        {"NCCL", nccl_version().empty() ? "none: no sums between GPUs by it" : nccl_version()},
        {"CAF", caf_version()},
+       {"TLS", tls_words()},
        {"protobuf", protobuf_version()},
        {"will use",
         concat("one thread a stage on cpu, so up to ",

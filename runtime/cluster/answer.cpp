@@ -2,30 +2,18 @@
 
 #include "messages/wire.hpp"
 #include "runtime/cluster/control_stream.hpp"
-#include "runtime/cluster/curve.hpp"
+#include "runtime/cluster/local_socket.hpp"
+#include "runtime/cluster/run_keys.hpp"
 #include "runtime/cluster/tcp.hpp"
 #include "wire.pb.h"
-
-#include <string_view>
 
 namespace troupe {
 namespace {
 
-constexpr std::size_t kEndpointMax = 300;
-
-/// A process that means well names no other sockets.
+/// A process that means well names no other sockets. No name of a host: the channels' one thread would wait for its answer.
 bool can_be_connected_to(const std::string& endpoint, bool on_hosts) {
-  constexpr std::string_view kTcp = "tcp://";
-  if (endpoint.size() > kEndpointMax || endpoint.find('\0') != std::string::npos ||
-      !endpoint.starts_with(on_hosts ? kTcp : "ipc://@troupe-")) {
-    return false;
-  }
-  if (!on_hosts) {
-    return true;
-  }
-  // No name: ZeroMQ's one thread would wait for its answer, and all channels with it.
-  const auto at = parse_address(endpoint.substr(kTcp.size()));
-  return at && is_ip(at->host);
+  const auto at = parse_address(endpoint);
+  return on_hosts ? at && is_ip(at->host) && at->port > 0 : is_local_endpoint(endpoint);
 }
 
 /// This program ends with it: what is no kind could be taken for success.
@@ -64,7 +52,7 @@ Result<void> check_answer(const proto::Joined& joined, const Asked& asked) {
       return lost("names no socket for process ", other);
     }
   }
-  if (asked.on_hosts && joined.key().size() != kCurveKeySize) {
+  if (asked.on_hosts && joined.key().size() != kRunKeySize) {
     return lost("has shown no key for its channels");
   }
   return {};

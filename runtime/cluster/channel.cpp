@@ -1,148 +1,101 @@
 #include "runtime/cluster/channel.hpp"
 
 #include "runtime/cluster/channel_peer.hpp"
+#include "runtime/cluster/local_socket.hpp"
 #include "runtime/cluster/started_process.hpp"
+#include "runtime/cluster/tcp.hpp"
 #include "runtime/system/room.hpp"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 namespace troupe {
 namespace {
 
-constexpr int kHandshakeMax = 10'000;     // milliseconds
-constexpr int kDescriptorsOfPeer = 6;     // ours and ZeroMQ's, once it has come
-constexpr int kDescriptorsToCome = 3;     // of these, when its socket is there
-constexpr std::int64_t kCurveBytes = 64;  // around a frame
+constexpr int kDescriptorsOfPeer =
+    4;  // who listens, headers, and memory of both ends; with streams for tensors
+constexpr int kStreamsWanted = 4;  // more do not make a network faster
 
-/// A stranger, who cannot say a word before he has shown a key, does not stay long.
-void limit_tcp(void* socket) {
-  set_zmq_option(socket, ZMQ_IPV6, 1);
-  set_zmq_option(socket, ZMQ_HANDSHAKE_IVL, kHandshakeMax);
-  const std::int64_t frame_max = static_cast<std::int64_t>(kFrameBytesMax) + kCurveBytes;
-  check_zmq(zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max, sizeof frame_max) == 0,
-            "the limit of a socket");
-}
-
-/// What a doorkeeper knows a peer by.
-std::string domain_of(int peer) {
-  return std::to_string(peer);
-}
-
-/// Checked before ZeroMQ starts its threads: where it cannot have them, or what they need, it ends the program. Two
-/// threads are ZeroMQ's, one is the channel's and one does a node's errands.
-void* new_context() {
-  constexpr int kThreads = 4;
-  constexpr int kDescriptors = 12;
-  check_room_for_threads(kThreads);
-  check_room_for_descriptors(kDescriptors);
-  void* const context = zmq_ctx_new();
-  check_zmq(context != nullptr, "ZeroMQ");
-  return context;
+/// Each takes a core to encrypt.
+int streams_that_suit() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, kStreamsWanted);
 }
 
 }  // namespace
 
-Channel::Channel(int self, std::string token, std::uint32_t life)
+Channel::Channel(int self, std::string token, std::uint32_t life, int streams)
     : self_(self),
       token_(std::move(token)),
       life_(life),
-      context_(new_context()),
-      doorkeeper_(context_),
+      streams_(streams > 0 ? streams : streams_that_suit()),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  check_zmq(wake_ >= 0, "an eventfd");
+  check_room_for_threads(streams_ + 2);  // the channel's, and the one that does a node's errands
+  if (wake_ < 0) {
+    throw std::runtime_error("an eventfd failed");
+  }
 }
 
 Channel::~Channel() {
   close();
   peers_.clear();
-  doorkeeper_.close();
-  zmq_ctx_term(context_);
+  plane_.reset();
   ::close(wake_);
 }
 
-std::unique_ptr<Channel::Peer> Channel::make_peer(int number, std::uint32_t life, Near near) {
-  check_room_for_descriptors(kDescriptorsOfPeer +
-                             kDescriptorsToCome * static_cast<int>(peers_.size()));
-  void* const socket = zmq_socket(context_, ZMQ_PAIR);
-  check_zmq(socket != nullptr, "a ZeroMQ socket");
-  auto peer = std::make_unique<Peer>(number, life, socket);
-  set_zmq_option(socket, ZMQ_SNDHWM, kFramesAhead);
-  set_zmq_option(socket, ZMQ_RCVHWM, kFramesAhead);
-  set_zmq_option(socket, ZMQ_LINGER, 0);
-  set_zmq_option(socket, ZMQ_RECONNECT_IVL, -1);  // who is gone does not come back
-  const auto frame_max = static_cast<std::int64_t>(kFrameBytesMax);
-  check_zmq(zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max, sizeof frame_max) == 0,
-            "the limit of a socket");
-  if (near == Near::this_host) {
+std::unique_ptr<Channel::Peer> Channel::new_peer(int number,
+                                                 std::uint32_t life,
+                                                 std::string public_key) {
+  check_room_for_descriptors((kDescriptorsOfPeer + streams_) * static_cast<int>(1 + peers_.size()));
+  auto peer = std::make_unique<Peer>(number, life, std::move(public_key));
+  if (peer->key.empty()) {  // sockets of this host need none
+    peer->pid = 0;
     peer->lends.emplace();
   }
-  const MemoryOffer memory = peer->lends ? peer->lends->offer() : MemoryOffer{};
-  peer->pieces.push_back(
-      {.text = hello_frame(static_cast<std::uint32_t>(self_), token_, life, memory)});
   return peer;
 }
 
-void* Channel::make_socket(int peer, Near near) {
-  return peers_.emplace(peer, make_peer(peer, life_, near)).first->second->socket;
-}
-
-/// Sockets of this host need no key.
-Channel::Near Channel::nearness(const std::string& public_key) {
-  return public_key.empty() ? Near::this_host : Near::elsewhere;
-}
-
-/// Empty: `socket` is one of this machine, which needs none.
-void Channel::show_key(void* socket, const std::string& of_peer) {
-  if (!of_peer.empty()) {
-    limit_tcp(socket);
-    keys_.show(socket, of_peer);
-  }
+Channel::Peer& Channel::make_peer(int number, std::string public_key) {
+  return *peers_.emplace(number, new_peer(number, life_, std::move(public_key))).first->second;
 }
 
 std::string Channel::listen(int peer, pid_t pid) {
-  void* const socket = make_socket(peer, Near::this_host);
-  set_zmq_option(socket, ZMQ_IPC_FILTER_PID, pid);
-  // '@': a name that is no file's. Random, so that nobody can have taken it.
-  const std::string endpoint = "ipc://@troupe-" + make_token();
-  check_zmq(zmq_bind(socket, endpoint.c_str()) == 0, "a socket for another process");
+  Peer& made = make_peer(peer, "");
+  made.pid = pid;
+  // Random, so that nobody can have taken it.
+  const std::string endpoint = "@troupe-" + make_token();
+  made.listening = listen_here(endpoint);
   return endpoint;
 }
 
 std::string Channel::listen_at(int peer, const std::string& host) {
-  void* const socket = make_socket(peer, Near::elsewhere);
-  limit_tcp(socket);
-  keys_.guard(socket, domain_of(peer));
-  const bool six = host.find(':') != std::string::npos;
-  check_zmq(
-      zmq_bind(socket, concat(six ? "tcp://[" : "tcp://", host, six ? "]:*" : ":*").c_str()) == 0,
-      "a socket for another host");
-  std::array<char, 256> endpoint{};
-  std::size_t size = endpoint.size();
-  check_zmq(zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, endpoint.data(), &size) == 0, "an endpoint");
-  return endpoint.data();
+  Peer& made = make_peer(peer, "nobody's yet");
+  const auto listening = troupe::listen_at({host, 0}, Nearness::anywhere);
+  if (!listening) {
+    throw std::runtime_error(listening.error().message);
+  }
+  made.listening = *listening;
+  return near_address(*listening);
 }
 
 void Channel::expect(int peer, const std::string& public_key) {
-  doorkeeper_.expect(domain_of(peer), public_key);
+  if (const auto found = peers_.find(peer); found != peers_.end()) {
+    found->second->key = public_key;
+  }
 }
 
 void Channel::connect(int peer, const std::string& endpoint, const std::string& public_key) {
-  show_key(make_socket(peer, nearness(public_key)), public_key);
-  peers_.at(peer)->endpoint = endpoint;
+  make_peer(peer, public_key).endpoint = endpoint;
 }
 
 void Channel::renew(int peer,
                     std::uint32_t life,
                     const std::string& endpoint,
                     const std::string& public_key) {
-  auto anew = make_peer(peer, life, nearness(public_key));
-  show_key(anew->socket, public_key);
-  check_zmq(zmq_connect(anew->socket, endpoint.c_str()) == 0, "a connection");
+  auto anew = new_peer(peer, life, public_key);
+  anew->endpoint = endpoint;
   const std::lock_guard lock(mutex_);
   TROUPE_CHECK(peers_.at(peer)->dropped, "[Channel] a peer is renewed that was not dropped");
   std::swap(peers_.at(peer), anew);
@@ -150,12 +103,20 @@ void Channel::renew(int peer,
 
 void Channel::open(Events events) {
   events_ = std::move(events);
+  bool hosts = false;
   for (const auto& [number, peer] : peers_) {
-    peer->heard = std::chrono::steady_clock::now();
-    if (!peer->endpoint.empty()) {
-      check_zmq(zmq_connect(peer->socket, peer->endpoint.c_str()) == 0, "a connection");
-    }
+    peer->traffic->heard = std::chrono::steady_clock::now();
+    hosts = hosts || !peer->on_this_host();
   }
+  const int threads = hosts ? streams_ : 1;
+  plane_.emplace(threads,
+                 TensorPlane::Events{.arrived = [this] { wake(); },
+                                     .failed =
+                                         [this](const std::string& why) {
+                                           const std::lock_guard lock(mutex_);
+                                           failure_ = why;
+                                           wake();
+                                         }});
   thread_ = std::thread([this] { work(); });
 }
 
@@ -171,13 +132,13 @@ std::map<int, LinkBytes> Channel::traffic() const {
   const std::lock_guard lock(mutex_);
   std::map<int, LinkBytes> all;
   for (const auto& [number, peer] : peers_) {
-    all[number] = {.sent = peer->sent, .received = peer->received};
+    all[number] = {.sent = peer->traffic->sent, .received = peer->traffic->received};
   }
   return all;
 }
 
 std::chrono::steady_clock::time_point Channel::heard(int peer) const {
-  return peers_.at(peer)->heard;
+  return peers_.at(peer)->traffic->heard;
 }
 
 bool Channel::greeted(int peer) const {
@@ -218,9 +179,8 @@ void Channel::close() {
   thread_.join();
 }
 
-/// The mutex is locked.
 void Channel::wake() {
-  if (!std::exchange(woken_, true)) {
+  if (!woken_.exchange(true)) {
     const std::uint64_t one = 1;
     [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof one);
   }

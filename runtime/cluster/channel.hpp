@@ -1,43 +1,53 @@
-// The channels of a process to the others of its run, one a pair: ordered, over ZeroMQ on sockets of this
-// machine or on TCP between hosts. One thread sends and receives for the process and never waits for a peer.
+// The channels of a process to the others of its run, one a pair. One thread sends and receives for the process and never
+// waits for a peer.
 //
-//   any thread --send()--> queue --this thread--> ZeroMQ's thread --ipc, tcp--> the peer's ... --Events::parcel
+//   any thread --send()--> queue --this thread--> headers --this thread of the peer--> Events::parcel
+//                                    +--> tensors --a thread of the plane each-->--+
 //
-// Who may connect is on one machine the kernel's word: a socket takes the process with the number that it was
-// told, and hangs up on all others before it reads a byte. The names are in Linux's abstract space: no file is
-// made. Between hosts it is who has the key that the control stream has told of (curve.hpp). Both ends show the
-// run's token in their greeting, so that nobody else can have taken the place of a socket.
+// A channel is a stream for headers, and others for the tensors that do not lie in them (tensor_plane.hpp): so nothing that
+// is small stands behind tensors. What may pass what stands in held_parcels.hpp.
+//
+// On one host the streams are sockets in Linux's abstract name space, and who may connect is the kernel's word: whoever is
+// not the process that a socket waits for is hung up on before a byte is read. Between hosts they are TLS, and it is who has
+// the key that the control stream has told of (run_keys.hpp). Both ends show the run's token in their greeting, so that
+// nobody else can have taken the place of a socket. The end that connects makes all streams, those for tensors when the
+// other end has greeted.
 //
 // On one host tensors of messages lie in memory that both processes have (shared_memory.hpp), as far as there is room.
 //
-// What a peer has not taken yet waits in the queue, as it would in a mailbox of the same process: the
-// machines' protocol bounds it. ZeroMQ itself holds at most kFramesAhead frames a direction and channel,
-// and reads no more from the network before the peer's thread has taken some.
+// What a peer has not taken yet waits in the queue, as it would in a mailbox of the same process: the machines' protocol
+// bounds it.
 #pragma once
 
 #include "messages/wire.hpp"
-#include "runtime/cluster/curve.hpp"
+#include "runtime/cluster/run_keys.hpp"
+#include "runtime/cluster/tensor_plane.hpp"
 #include "runtime/system/others.hpp"
 
+#include <poll.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace troupe {
 
+class FrameStream;
+
 class Channel {
  public:
   /// All are called by the channel's thread, and must not block for long.
   struct Events {
-    /// In the order in which `from` has sent them. A WireError, ArchiveError or ContractError that it throws
+    /// In the order that held_parcels.hpp tells of. A WireError, ArchiveError or ContractError that it throws
     /// breaks the channel.
     std::function<void(int from, Parcel parcel)> parcel;
     /// Process `from` has sent what cannot be believed, `why` in words; nothing more comes from there.
@@ -52,10 +62,10 @@ class Channel {
   };
 
   static constexpr std::chrono::milliseconds kTick{20};
-  static constexpr int kFramesAhead = 16;
 
-  /// Of process `self`, which has come back `life` times. Throws std::runtime_error where sockets cannot be had.
-  Channel(int self, std::string token, std::uint32_t life = 0);
+  /// Of process `self`, which has come back `life` times. `streams`: for tensors, between hosts, to each peer that this
+  /// end connects to; 0: as many as suit this host. Throws std::runtime_error where sockets cannot be had.
+  Channel(int self, std::string token, std::uint32_t life = 0, int streams = 0);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -117,38 +127,51 @@ class Channel {
   void close();
 
  private:
-  struct Piece;
+  struct Visitor;
   struct Peer;
 
-  enum class Near { this_host, elsewhere };
+  Peer& make_peer(int number, std::string public_key);
+  std::unique_ptr<Peer> new_peer(int number, std::uint32_t life, std::string public_key);
 
-  static Near nearness(const std::string& public_key);
-
-  std::unique_ptr<Peer> make_peer(int number, std::uint32_t life, Near near);
-  void* make_socket(int peer, Near near);
-  void show_key(void* socket, const std::string& of_peer);
   void work();
-  void receive(int from, Peer& peer);
-  void take(int from, Peer& peer, std::span<const std::byte> frame);
-  bool transmit(Peer& peer);
-  bool next_piece(Peer& peer);
   bool closing();
   void wake();
-  void watch_over(std::chrono::steady_clock::time_point& next_tick);
+  void turn(std::chrono::steady_clock::time_point& next_tick);
+  bool living(Peer& peer);
+  template <class Work>
+  void believing(Peer& peer, Work work);
+  bool poll_with(Peer& peer, std::vector<pollfd>& polled) const;
+  void receive(Peer& peer, const std::vector<pollfd>& polled);
+  void take(Peer& peer, std::span<const std::byte> frame);
+  void deliver(Peer& peer);
+  std::optional<Parcel> next_parcel(Peer& peer);
+  void transmit(Peer& peer);
+
+  // channel_meeting.cpp
+  std::unique_ptr<FrameStream> line_over(const Peer& peer, int socket, RunKeys::End end) const;
+  std::unique_ptr<FrameStream> line_to(Peer& peer, std::uint32_t stream);
+  void reach(Peer& peer);
+  static void send_away(Peer& peer);
+  void admit(Peer& peer);
+  void meet(Peer& peer, const std::vector<pollfd>& polled);
+  bool meet(Peer& peer, Visitor& visitor);
+  void greet(Peer& peer, std::span<const std::byte> frame);
+  void be_greeted(Peer& peer, const Greeting& said);
 
   int self_;
   std::string token_;
   std::uint32_t life_;
-  void* context_;
-  CurveKeys keys_;
-  Doorkeeper doorkeeper_;
-  int wake_;  // an eventfd: something has been queued, or dropped
+  int streams_;
+  RunKeys keys_;
+  int wake_;  // an eventfd: something has been queued or dropped, or a tensor has come
+  std::optional<TensorPlane> plane_;
   std::map<int, std::unique_ptr<Peer>> peers_;
   Events events_;
 
   mutable std::mutex mutex_;  // guards who the peers are, Peer::queue, Peer::dropped and these
-  bool woken_ = false;
+  std::string failure_;       // of the plane
   bool closing_ = false;
+  std::atomic<bool> woken_ = false;
 
   std::thread thread_;  // last: it uses all the others
 };

@@ -2,58 +2,83 @@
 #pragma once
 
 #include "runtime/cluster/channel.hpp"
+#include "runtime/cluster/frame_stream.hpp"
 #include "runtime/cluster/shared_memory.hpp"
-#include "runtime/cluster/zmq_calls.hpp"
 
-#include <atomic>
-#include <chrono>
+#include <unistd.h>
+
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
-/// What one frame of ZeroMQ's will be made of: text, or a piece of a tensor.
-struct Channel::Piece {
-  std::string text{};
-  Frame frame{};
+/// A stream whose greeting has not passed yet: somebody's, or one of ours for tensors.
+struct Channel::Visitor {
+  std::unique_ptr<FrameStream> line;
+  std::uint32_t stream = 0;  // that it will be, where it is ours
 };
 
 struct Channel::Peer {
-  Peer(int number, std::uint32_t its_life, void* with)
-      : socket(with), life(its_life), unpacker(static_cast<std::uint32_t>(number), its_life) {}
+  Peer(int its_number, std::uint32_t its_life, std::string its_key)
+      : number(its_number),
+        life(its_life),
+        key(std::move(its_key)),
+        unpacker(static_cast<std::uint32_t>(number), its_life) {}
 
-  ~Peer() {
-    pending.reset();
-    if (socket) {
-      zmq_close(socket);
-    }
-  }
+  ~Peer() { close(); }
 
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  void* socket;  // null once it was dropped and the thread has seen that
-  std::uint32_t life;
-  Unpacker unpacker;
-  std::string endpoint{};         // to connect to
-  std::optional<Lender> lends{};  // on this host
-  bool greeted = false;           // its hello has come
+  /// Nothing comes from there any more, or goes there.
+  void close() {
+    open = false;
+    stop_listening();
+    visitors.clear();
+    line.reset();
+    link.reset();
+    lends.reset();
+    unpacker.adopt_by(nullptr);
+    held = {};
+  }
 
-  // Bytes of frames; written by the thread alone.
-  std::atomic<std::uint64_t> sent = 0;
-  std::atomic<std::uint64_t> received = 0;
+  void stop_listening() {
+    if (listening >= 0) {
+      ::close(std::exchange(listening, -1));
+    }
+  }
+
+  bool on_this_host() const { return pid >= 0; }
+
+  const int number;
+  const std::uint32_t life;
+  std::string key;       // between hosts: its own
+  pid_t pid = -1;        // on this host: its number; 0 where this end connects
+  std::string endpoint;  // to connect to
+  int listening = -1;
 
   // Guarded by mutex_.
   std::deque<Parcel> queue{};
   bool dropped = false;
 
   // Of the thread alone.
-  std::chrono::steady_clock::time_point heard = std::chrono::steady_clock::now();
+  bool open = true;
+  bool greeted = false;  // its hello has come
+  std::shared_ptr<PeerTraffic> traffic = std::make_shared<PeerTraffic>();
+  std::vector<Visitor> visitors{};
+  PeerTraffic::Time reach_again{};
+  std::unique_ptr<FrameStream> line{};  // of headers
+  std::unique_ptr<TensorLink> link{};
+  std::optional<Lender> lends{};  // on this host
   std::uint64_t sequence = 0;
-  std::deque<Piece> pieces{};           // of the parcel that is under way
-  std::optional<ZmqMessage> pending{};  // there was no room for it
+  Unpacker unpacker;
+  HeldParcels held{};
+  bool full = false;       // nobody can be admitted before the next tick
+  std::size_t polled = 0;  // where its listening socket is among those that are polled
 };
 
 }  // namespace troupe

@@ -5,38 +5,26 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <stdexcept>
 #include <utility>
 
 namespace troupe {
 namespace {
 
-constexpr int kFramesInATurn = 16;  // to or from one peer, before all others have their turn
+constexpr std::size_t kUnsentMax = std::size_t{256} << 10;  // bytes of headers before more are made
+// Bytes that are copied into shared memory before all others have their turn.
+constexpr std::size_t kLentInATurn = std::size_t{4} << 20;
 
-template <class T>
-void let_go(void* /*data*/, void* keeper) {
-  delete static_cast<T*>(keeper);
-}
-
-/// Of a piece of a tensor, or where there is none, of text.
-void make_message(std::optional<ZmqMessage>& message, Frame frame, std::string text) {
-  if (frame.of) {
-    auto keeper = std::make_unique<Tensor>(std::move(frame.of));
-    message.emplace(frame.bytes, let_go<Tensor>, keeper.get());
-    keeper.release();
-  } else {
-    auto keeper = std::make_unique<std::string>(std::move(text));
-    message.emplace(std::as_bytes(std::span(*keeper)), let_go<std::string>, keeper.get());
-    keeper.release();
-  }
-}
-
-/// Moves the tensors of a message into memory that the peer has, too, as far as there is room. What machines keep, for a
+/// Moves the tensors of a parcel into memory that the peer has, too, as far as there is room. What machines keep, for a
 /// checkpoint or from one, would only take it up.
-Places lend(Lender& lender, const Parcel& parcel) {
+Places lend(Lender& lender, const Parcel& parcel, std::size_t& lent) {
   Places places;
-  if (parcel.kind == ParcelKind::message) {
+  if (parcel.kind != ParcelKind::state) {
     for (const Tensor& tensor : parcel.content.tensors) {
-      places.push_back(lender.lend(bytes_of(tensor)));
+      const auto bytes = bytes_of(tensor);
+      places.push_back(lender.lend(bytes));
+      lent += places.back() ? bytes.size() : 0;
     }
   }
   return places;
@@ -45,10 +33,11 @@ Places lend(Lender& lender, const Parcel& parcel) {
 }  // namespace
 
 void Channel::work() {
+  without_broken_pipes();
   try {
     auto next_tick = std::chrono::steady_clock::now() + kTick;
     while (!closing()) {
-      watch_over(next_tick);
+      turn(next_tick);
     }
   } catch (const std::exception& error) {
     events_.failed(error.what());
@@ -57,73 +46,85 @@ void Channel::work() {
 
 bool Channel::closing() {
   const std::lock_guard lock(mutex_);
+  if (!failure_.empty()) {
+    throw std::runtime_error(failure_);
+  }
   return closing_;
 }
 
-/// One turn: waits for whatever comes first, and does all that can be done then.
-void Channel::watch_over(std::chrono::steady_clock::time_point& next_tick) {
-  std::vector<zmq_pollitem_t> items{{nullptr, wake_, ZMQ_POLLIN, 0},
-                                    {doorkeeper_.socket(), 0, ZMQ_POLLIN, 0}};
-  const std::size_t first_watched = items.size();
+/// Waits for whatever comes first, and does all that can be done then.
+void Channel::turn(std::chrono::steady_clock::time_point& next_tick) {
+  std::vector<pollfd> polled{{wake_, POLLIN, 0}};
   for (const int descriptor : events_.watched) {
-    items.push_back({nullptr, descriptor, ZMQ_POLLIN, 0});
+    polled.push_back({descriptor, POLLIN, 0});
   }
-  std::vector<std::pair<int, Peer*>> living;
+  const std::size_t watched = polled.size();
+  bool at_once = false;
+  std::vector<Peer*> all;
   for (const auto& [number, peer] : peers_) {
-    if (!transmit(*peer)) {
-      continue;
+    if (living(*peer)) {
+      reach(*peer);
+      transmit(*peer);
+      at_once = poll_with(*peer, polled) || at_once;
+      all.push_back(peer.get());
     }
-    const short events = peer->pending ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN;
-    items.push_back({peer->socket, 0, events, 0});
-    living.emplace_back(number, peer.get());
   }
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(next_tick - std::chrono::steady_clock::now());
-  const int ready =
-      zmq_poll(items.data(), static_cast<int>(items.size()), std::max<long>(0, left.count()));
-  check_zmq(ready >= 0 || zmq_errno() == EINTR, "waiting for other processes");
-  if (items[0].revents != 0) {
-    const std::lock_guard lock(mutex_);
+  const int most = at_once ? 0 : std::max(0, static_cast<int>(left.count()));
+  if (::poll(polled.data(), polled.size(), most) < 0 && errno != EINTR) {
+    throw std::runtime_error("waiting for other processes failed");
+  }
+  if (polled[0].revents != 0) {
     std::uint64_t count = 0;
     [[maybe_unused]] const auto read = ::read(wake_, &count, sizeof count);
-    woken_ = false;
+    woken_ = false;  // whoever has not written since has left what he tells of before
   }
-  if (items[1].revents != 0) {
-    doorkeeper_.answer();
-  }
-  for (std::size_t i = 0; i < living.size(); ++i) {
-    if ((items[items.size() - living.size() + i].revents & ZMQ_POLLIN) != 0) {
-      receive(living[i].first, *living[i].second);
+  for (Peer* peer : all) {
+    if (living(*peer)) {
+      believing(*peer, [&] {
+        meet(*peer, polled);
+        receive(*peer, polled);
+      });
     }
   }
-  for (std::size_t i = first_watched; i < items.size() - living.size(); ++i) {
-    if (items[i].revents != 0) {
-      events_.readable(items[i].fd);
+  for (std::size_t i = 1; i < watched; ++i) {
+    if (polled[i].revents != 0) {
+      events_.readable(polled[i].fd);
     }
   }
   if (const auto now = std::chrono::steady_clock::now(); now >= next_tick) {
     next_tick = now + kTick;
+    for (Peer* peer : all) {
+      send_away(*peer);
+    }
     events_.tick();
   }
 }
 
-void Channel::receive(int from, Peer& peer) {
-  const auto believed = [&] {
+/// False where it was dropped; then nothing is left of it.
+bool Channel::living(Peer& peer) {
+  {
     const std::lock_guard lock(mutex_);
-    return !peer.dropped;
-  };
+    if (!peer.dropped) {
+      return true;
+    }
+  }
+  if (peer.open) {
+    peer.close();
+  }
+  return false;
+}
+
+/// Does the work with what has come of a peer, which is given up where that cannot be believed.
+template <class Work>
+void Channel::believing(Peer& peer, Work work) {
   const auto give_up = [&](const std::exception& error) {
-    drop(from);
-    events_.broken(from, error.what());
+    drop(peer.number);
+    events_.broken(peer.number, error.what());
   };
   try {
-    for (int i = 0; i < kFramesInATurn && believed(); ++i) {
-      ZmqMessage frame;
-      if (!frame.receive(peer.socket)) {
-        return;
-      }
-      take(from, peer, frame.bytes());
-    }
+    work();
   } catch (const WireError& error) {
     give_up(error);
   } catch (const ArchiveError& error) {
@@ -133,79 +134,96 @@ void Channel::receive(int from, Peer& peer) {
   }
 }
 
-void Channel::take(int from, Peer& peer, std::span<const std::byte> frame) {
-  peer.heard = std::chrono::steady_clock::now();
-  peer.received += frame.size();
+/// Adds what is waited for; whether there is something to do in any case.
+bool Channel::poll_with(Peer& peer, std::vector<pollfd>& polled) const {
+  peer.polled = polled.size();
+  polled.push_back({peer.full ? -1 : peer.listening, POLLIN, 0});  // -1 is passed over
+  for (const Visitor& visitor : peer.visitors) {
+    visitor.line->poll_with(polled, true);
+  }
+  if (!peer.line) {
+    return false;
+  }
+  peer.line->poll_with(polled, !peer.held.crowded());
+  return !peer.held.crowded() && peer.line->has_more();
+}
+
+void Channel::receive(Peer& peer, const std::vector<pollfd>& polled) {
+  if (!peer.line) {
+    return;
+  }
+  if (!peer.held.crowded() && (peer.line->ready(polled) || peer.line->has_more())) {
+    if (const std::size_t bytes = peer.line->read(true); bytes > 0) {
+      peer.traffic->came(bytes);
+    }
+  }
+  deliver(peer);
+  while (living(peer) && !peer.held.crowded()) {
+    const auto frame = peer.line->next(peer.greeted ? kFrameBytesMax : kHelloBytesMax);
+    if (!frame) {
+      return;
+    }
+    take(peer, *frame);
+  }
+}
+
+void Channel::take(Peer& peer, std::span<const std::byte> frame) {
   if (!peer.greeted) {
-    const MemoryOffer memory =
-        check_hello(frame, static_cast<std::uint32_t>(from), token_, peer.life);
-    peer.greeted = true;
-    if (auto borrower = peer.lends ? Borrower::open(memory) : std::nullopt) {
-      peer.unpacker.adopt_by(
-          [borrower = *std::move(borrower)](const Place& place, Shape shape, DType type) {
-            return borrower.adopt(place, shape, type);
-          });
+    return greet(peer, frame);
+  }
+  std::vector<Announced> travel;
+  Parcel parcel = peer.unpacker.take(frame, travel);
+  std::vector<std::shared_ptr<Incoming>> awaits;
+  for (Announced& tensor : travel) {
+    awaits.push_back(std::make_shared<Incoming>(std::move(tensor)));
+    peer.link->expect(awaits.back());
+  }
+  peer.held.add(std::move(parcel), std::move(awaits));
+  deliver(peer);
+}
+
+void Channel::deliver(Peer& peer) {
+  while (!peer.held.empty() && living(peer)) {
+    auto parcel = peer.held.next();
+    if (!parcel) {
+      return;
     }
-  } else if (auto parcel = peer.unpacker.take(frame)) {
-    events_.parcel(from, *std::move(parcel));
+    events_.parcel(peer.number, *std::move(parcel));
   }
 }
 
-/// Gives ZeroMQ as much as it takes in a turn: tensors in shared memory leave it room for ever. What is pending then goes
-/// with the next one. False where the peer was dropped.
-bool Channel::transmit(Peer& peer) {
-  for (int sent = 0; next_piece(peer); ++sent) {
-    if (!peer.pending) {
-      Piece& first = peer.pieces.front();
-      make_message(peer.pending, std::move(first.frame), std::move(first.text));
-      peer.pieces.pop_front();
-    }
-    const std::size_t bytes = peer.pending->bytes().size();
-    if (sent == kFramesInATurn || !peer.pending->send(peer.socket)) {
-      return true;
-    }
-    peer.sent += bytes;
-    peer.pending.reset();
-  }
+std::optional<Parcel> Channel::next_parcel(Peer& peer) {
   const std::lock_guard lock(mutex_);
-  if (!peer.dropped) {
-    return true;
+  if (peer.queue.empty()) {
+    return {};
   }
-  peer.pending.reset();
-  peer.pieces.clear();
-  peer.lends.reset();
-  peer.unpacker.end();
-  if (void* const socket = std::exchange(peer.socket, nullptr)) {
-    zmq_close(socket);
-  }
-  return false;
+  Parcel next = std::move(peer.queue.front());
+  peer.queue.pop_front();
+  return next;
 }
 
-/// Whether there is something to send to the peer: what is pending, or the first of its pieces.
-bool Channel::next_piece(Peer& peer) {
-  Parcel next;
-  {
-    const std::lock_guard lock(mutex_);
-    if (peer.dropped) {
-      return false;
+/// Puts as much on its way as may be: headers as they leave, tensors of their own accord.
+void Channel::transmit(Peer& peer) {
+  std::size_t lent = 0;
+  while (peer.greeted && peer.line->unsent() < kUnsentMax) {
+    if (lent >= kLentInATurn) {
+      wake();  // there may be more
+      break;
     }
-    if (peer.pending || !peer.pieces.empty()) {
-      return true;
+    const auto parcel = next_parcel(peer);
+    if (!parcel) {
+      break;
     }
-    if (peer.queue.empty()) {
-      return false;
+    const Places places = peer.lends ? lend(*peer.lends, *parcel, lent) : Places{};
+    peer.line->say(header_frame(
+        *parcel, static_cast<std::uint32_t>(self_), ++peer.sequence, peer.life, places));
+    for (Tensor& tensor : travellers(*parcel, places)) {
+      peer.link->send(std::move(tensor));
     }
-    next = std::move(peer.queue.front());
-    peer.queue.pop_front();
   }
-  const Places places = peer.lends ? lend(*peer.lends, next) : Places{};
-  peer.pieces.push_back(
-      {.text = header_frame(
-           next, static_cast<std::uint32_t>(self_), ++peer.sequence, peer.life, places)});
-  for (Frame& frame : tensor_frames(next, places)) {
-    peer.pieces.push_back({.frame = std::move(frame)});
+  if (peer.line) {
+    peer.traffic->sent += peer.line->write();
   }
-  return true;
 }
 
 }  // namespace troupe

@@ -66,8 +66,12 @@ bool Cluster::settle() {
 Parcel Cluster::packed(ActorId to, Message message, double due, double now) {
   Archive a;
   a.share_tensors();
-  a(message.from, now, message);
-  return {.kind = ParcelKind::message, .recipient = to, .due = due, .content = a.take()};
+  a(now, message);
+  return {.kind = ParcelKind::message,
+          .recipient = to,
+          .speaker = message.from,
+          .due = due,
+          .content = a.take()};
 }
 
 Parcel Cluster::packed_now(ActorId to, Message message, double due) const {
@@ -116,18 +120,19 @@ void Cluster::deliver(int process, Parcel parcel) {
   if (!is_here(to)) {
     throw WireError(concat("a message has come for machine ", to, ", which does not play here"));
   }
+  const ActorId from = parcel.speaker;
+  if (from >= process_of_.size() ||
+      process_of_[from] != process) {  // nor from outside: that is a process's own
+    throw WireError("a message has come in the name of a machine that plays elsewhere");
+  }
   Archive a(std::move(parcel.content));
   const Device device = theatre_->cast.members[to].device;
   a.set_device(device, stream_on(device));
   Message message;
   double sent = 0;
-  a(message.from, sent, message);
+  a(sent, message);
   a.expect_end();
-  const ActorId from = message.from;
-  if (from >= process_of_.size() ||
-      process_of_[from] != process) {  // nor from outside: that is a process's own
-    throw WireError("a message has come in the name of a machine that plays elsewhere");
-  }
+  message.from = from;
   check_message_bounds(message, bounds_);
   if (from < theatre_->roles.size()) {
     check_may_say(message, theatre_->roles[from]);

@@ -12,6 +12,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 
 namespace troupe {
@@ -146,6 +147,13 @@ Talk read_message(ControlStream& stream,
     }
   }
   return message.ParseFromString(bytes) ? Talk::done : Talk::gone;
+}
+
+void without_broken_pipes() {
+  sigset_t pipes;
+  ::sigemptyset(&pipes);
+  ::sigaddset(&pipes, SIGPIPE);
+  ::pthread_sigmask(SIG_BLOCK, &pipes, nullptr);
 }
 
 void await_silence(ControlStream& stream) {

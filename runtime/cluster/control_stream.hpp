@@ -34,6 +34,12 @@ class ControlStream {
   /// To be polled for reading.
   virtual int descriptor() const = 0;
 
+  /// From now on much is read and written at a time: what write() has taken may stay here until flush().
+  virtual void carry_much() {}
+
+  /// What await() has to wait for before there is nothing more to flush; 0: there is nothing.
+  virtual short flush() { return 0; }
+
   /// Why it is gone, as far as that is known, or "".
   virtual std::string trouble() const { return ""; }
 
@@ -81,6 +87,9 @@ Talk write_message(ControlStream& stream,
 Talk read_message(ControlStream& stream,
                   google::protobuf::Message& message,
                   const Patience& patience = {});
+
+/// The calling thread's writes to who is gone are errors from now on, and no reason to end.
+void without_broken_pipes();
 
 /// Returns when the other end says no more, or is gone.
 void await_silence(ControlStream& stream);

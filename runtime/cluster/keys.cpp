@@ -34,11 +34,6 @@ void check_openssl(bool fine, const char* what) {
   }
 }
 
-struct Authority {
-  OpensslKey key;
-  OpensslCertificate certificate;
-};
-
 OpensslKey new_key() {
   OpensslKey key(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519"));
   check_openssl(key != nullptr, "a key");
@@ -86,8 +81,8 @@ void sign(X509* certificate, X509* issuer, EVP_PKEY* key) {
                 "a signature");
 }
 
-Authority new_authority(std::time_t from) {
-  Authority made{.key = new_key(), .certificate = {}};
+KeyPair new_authority(std::time_t from) {
+  KeyPair made{.key = new_key(), .certificate = {}};
   std::array<unsigned char, 4> random{};
   check_openssl(RAND_bytes(random.data(), random.size()) == 1, "a name");
   std::string name = "troupe cluster ";
@@ -107,7 +102,7 @@ Authority new_authority(std::time_t from) {
 OpensslCertificate certificate_of(const std::string& host,
                                   EVP_PKEY* key,
                                   const CertificateTerm& term,
-                                  const Authority& authority) {
+                                  const KeyPair& authority) {
   OpensslCertificate made = begin_certificate(host, key, term.from, term.from + term.days * kDay);
   X509* const own = made.get();
   X509* const issuer = authority.certificate.get();
@@ -189,7 +184,7 @@ Result<void> check(const fs::path& folder,
 void make_host(const fs::path& folder,
                const std::string& host,
                const CertificateTerm& term,
-               const Authority& authority) {
+               const KeyPair& authority) {
   const OpensslKey key = new_key();
   make_folder(folder / host);
   write_certificate(folder / host / "ca.pem", authority.certificate.get());
@@ -199,9 +194,9 @@ void make_host(const fs::path& folder,
 }
 
 /// New, or what lies in the folder. Error (usage) where that is not sound, or ends too soon.
-Result<Authority> authority_in(const fs::path& folder, bool known, const CertificateTerm& term) {
+Result<KeyPair> authority_in(const fs::path& folder, bool known, const CertificateTerm& term) {
   if (!known) {
-    Authority made = new_authority(term.from);
+    KeyPair made = new_authority(term.from);
     make_folder(folder);
     write_key(folder / "ca.key", made.key.get());
     write_certificate(folder / "ca.pem", made.certificate.get());
@@ -212,7 +207,7 @@ Result<Authority> authority_in(const fs::path& folder, bool known, const Certifi
   if (!key || !certificate) {
     return key ? certificate.error() : key.error();
   }
-  Authority found{.key = *std::move(key), .certificate = *std::move(certificate)};
+  KeyPair found{.key = *std::move(key), .certificate = *std::move(certificate)};
   if (X509_check_private_key(found.certificate.get(), found.key.get()) != 1) {
     return refused(concat((folder / "ca.key").string(), " is not the key of ca.pem beside it"));
   }
@@ -228,6 +223,14 @@ Result<Authority> authority_in(const fs::path& folder, bool known, const Certifi
 }
 
 }  // namespace
+
+KeyPair make_key_pair(const std::string& name) {
+  KeyPair made{.key = new_key(), .certificate = {}};
+  const std::time_t now = std::time(nullptr);
+  made.certificate = begin_certificate(name, made.key.get(), now, now + kDay);
+  sign(made.certificate.get(), made.certificate.get(), made.key.get());
+  return made;
+}
 
 Result<void> make_keys(const fs::path& folder,
                        const std::vector<std::string>& hosts,

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "kernels/result.hpp"
+#include "runtime/cluster/openssl.hpp"
 
 #include <ctime>
 #include <filesystem>
@@ -24,6 +25,15 @@ struct CertificateTerm {
 };
 
 constexpr int kCertificateDaysMax = 3650;
+
+struct KeyPair {
+  OpensslKey key;
+  OpensslCertificate certificate;
+};
+
+/// A new key with a certificate that it has signed itself: who has it is known by the public key alone. Throws
+/// std::runtime_error where OpenSSL cannot make them.
+KeyPair make_key_pair(const std::string& name);
 
 /// Makes the folder with a new authority, or takes the one that lies there, and a folder in it for each of
 /// `hosts`. Folders have mode 0700, files 0600. Nothing is overwritten. Error: (usage) and nothing has been made,

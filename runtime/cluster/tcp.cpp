@@ -82,31 +82,40 @@ void set_options(int socket) {
   set(IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);  // milliseconds
 }
 
-/// Error: the number of the system's.
-Result<int> connect_one(const addrinfo& to, const Patience& patience) {
-  const auto failed = [](int number) {
-    return Error{ErrorKind::lost, words_of(number)};
-  };
+Error failed(int number) {
+  return {ErrorKind::lost, words_of(number)};
+}
+
+Result<int> begin_one(const addrinfo& to) {
   const int socket = ::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (socket < 0) {
     return failed(errno);
   }
-  int number = ::connect(socket, to.ai_addr, to.ai_addrlen) == 0 ? 0 : errno;
-  if (number == EINPROGRESS) {
-    const Talk ready = await(socket, POLLOUT, patience);
-    socklen_t size = sizeof number;
-    if (ready != Talk::done) {
-      number = ready == Talk::late ? ETIMEDOUT : EINTR;
-    } else {
-      ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &number, &size);
-    }
-  }
-  if (number != 0) {
+  set_options(socket);
+  if (::connect(socket, to.ai_addr, to.ai_addrlen) != 0 && errno != EINPROGRESS) {
+    const int number = errno;
     ::close(socket);
     return failed(number);
   }
-  set_options(socket);
   return socket;
+}
+
+Result<int> connect_one(const addrinfo& to, const Patience& patience) {
+  const auto begun = begin_one(to);
+  TROUPE_TRY(begun);
+  int number = 0;
+  socklen_t size = sizeof number;
+  const Talk ready = await(*begun, POLLOUT, patience);
+  if (ready != Talk::done) {
+    number = ready == Talk::late ? ETIMEDOUT : EINTR;
+  } else {
+    ::getsockopt(*begun, SOL_SOCKET, SO_ERROR, &number, &size);
+  }
+  if (number != 0) {
+    ::close(*begun);
+    return failed(number);
+  }
+  return *begun;
 }
 
 /// An IPv4 address as a socket for both versions tells it ("::ffff:10.0.0.3") is one of IPv4 again.
@@ -202,6 +211,12 @@ Result<int> connect_to(const HostAddress& address, Nearness reach, const Patienc
     why = connected.error().message;
   }
   return Error{ErrorKind::lost, concat(address.text(), " cannot be reached: ", why)};
+}
+
+Result<int> begin_to_connect(const HostAddress& address) {
+  const auto found = resolve_host(address, AI_NUMERICHOST);
+  TROUPE_TRY(found);
+  return begin_one(**found);
 }
 
 Result<int> listen_at(const HostAddress& address, Nearness reach) {

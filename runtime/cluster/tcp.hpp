@@ -33,6 +33,9 @@ enum class Nearness {
 /// A descriptor that is the caller's. Error: (usage) where an address is beyond `reach`, and then nothing has
 /// been sent; (lost) where the host is not known or does not answer in time.
 Result<int> connect_to(const HostAddress& address, Nearness reach, const Patience& patience);
+/// A descriptor that is the caller's, which is being connected to an address as numbers: it can be written to once that
+/// is done. Error (lost).
+Result<int> begin_to_connect(const HostAddress& address);
 /// A descriptor that listens, not waited on. Error as connect_to(). Port 0: any that is free.
 Result<int> listen_at(const HostAddress& address, Nearness reach);
 /// The next one that has connected, with `who` as "10.0.0.3:4711"; -1 where there is none.

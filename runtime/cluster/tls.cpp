@@ -6,6 +6,10 @@
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <poll.h>
+#if !defined(__x86_64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <fstream>
 #include <vector>
 
 namespace troupe {
@@ -142,26 +147,54 @@ Error not_believed(Talk how, const std::string& why) {
   }
 }
 
-Result<OpensslContext> make_context(X509* certificate, EVP_PKEY* key, X509* authority) {
+/// AES is the faster one where the processor knows it.
+bool has_aes() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("aes");
+#else
+  return (::getauxval(AT_HWCAP) & HWCAP_AES) != 0;
+#endif
+}
+
+}  // namespace
+
+Result<OpensslContext> make_tls(X509* certificate, EVP_PKEY* key) {
+  const char* const ciphers = has_aes() ? "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
+                                        : "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256";
   OpensslContext context(SSL_CTX_new(TLS_method()));
   SSL_CTX* const c = context.get();
   const bool made = c && SSL_CTX_set_min_proto_version(c, TLS1_3_VERSION) == 1 &&
+                    SSL_CTX_set_ciphersuites(c, ciphers) == 1 &&
                     SSL_CTX_use_certificate(c, certificate) == 1 &&
                     SSL_CTX_use_PrivateKey(c, key) == 1 &&
-                    X509_STORE_add_cert(SSL_CTX_get_cert_store(c), authority) == 1 &&
                     // No tickets: nothing comes of itself on a stream that waits for its end.
                     SSL_CTX_set_num_tickets(c, 0) == 1;
   if (!made) {
     return refused("TLS cannot be had: " + openssl_words());
   }
+  // The end that is slow at AES has its way; the kernel encrypts where it can.
+  SSL_CTX_set_options(
+      c, SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_PRIORITIZE_CHACHA | SSL_OP_ENABLE_KTLS);
   SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_verify(c, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
-  SSL_CTX_set_verify_depth(c, 1);
   SSL_CTX_set_mode(c, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   return context;
 }
 
-}  // namespace
+/// The kernel's module is loaded when somebody asks for it first.
+std::string tls_words() {
+#ifdef OPENSSL_NO_KTLS
+  const bool kernel = false;
+#else
+  std::ifstream file("/proc/sys/net/ipv4/tcp_available_ulp");
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  const bool kernel = all.find("tls") != std::string::npos;
+#endif
+  return concat("OpenSSL ",
+                OpenSSL_version(OPENSSL_VERSION_STRING),
+                has_aes() ? ", AES-128-GCM" : ", ChaCha20 (this processor has no AES)",
+                kernel ? ", by the kernel where it can" : ", not by the kernel");
+}
 
 Result<OpensslKey> read_private_key(const fs::path& path) {
   TROUPE_TRY(check_private(path));
@@ -233,6 +266,25 @@ void TlsStream::finish() {
   ::shutdown(socket_, SHUT_WR);
 }
 
+/// One record has 16 KiB at most, and would be a call of the system's. Where the kernel encrypts there are none here.
+void TlsStream::carry_much() {
+  constexpr long kAtOnce = long{256} << 10;  // bytes
+  BIO* const socket = SSL_get_wbio(session_.get());
+  BIO* const buffer = BIO_get_ktls_send(socket) ? nullptr : BIO_new(BIO_f_buffer());
+  if (buffer && BIO_set_write_buffer_size(buffer, kAtOnce) == 1) {
+    BIO_up_ref(socket);
+    SSL_set0_wbio(session_.get(), BIO_push(buffer, socket));
+    gathers_ = true;
+  }
+}
+
+short TlsStream::flush() {
+  if (!gathers_ || BIO_flush(SSL_get_wbio(session_.get())) == 1) {
+    return 0;
+  }
+  return BIO_should_retry(SSL_get_wbio(session_.get())) ? POLLOUT : 0;
+}
+
 std::string TlsStream::peer() const {
   const X509* const certificate = SSL_get0_peer_certificate(session_.get());
   return certificate ? common_name(certificate) : "";
@@ -279,8 +331,10 @@ Result<Credentials> Credentials::load(const fs::path& folder) {
   if (std::string why; !belongs(certificate->get(), authority->get(), why)) {
     return refused(concat(path->string(), " is not of the authority in ca.pem beside it: ", why));
   }
-  auto context = make_context(certificate->get(), key->get(), authority->get());
+  auto context = make_tls(certificate->get(), key->get());
   TROUPE_TRY(context);
+  X509_STORE_add_cert(SSL_CTX_get_cert_store(context->get()), authority->get());
+  SSL_CTX_set_verify_depth(context->get(), 1);
   return Credentials(*std::move(context), common_name(certificate->get()));
 }
 

@@ -17,7 +17,14 @@ Result<OpensslKey> read_private_key(const std::filesystem::path& path);
 /// Error (usage) where there is none in the file.
 Result<OpensslCertificate> read_certificate(const std::filesystem::path& path);
 
-/// A stream whose other end has shown a certificate of the same authority.
+/// TLS 1.3 as one end that shows `certificate`, and asks the other to show its own; whom it believes is the caller's to
+/// say. Error (usage) where it cannot be had.
+Result<OpensslContext> make_tls(X509* certificate, EVP_PKEY* key);
+
+/// By what streams are encrypted here, for people: "OpenSSL 3.0.19, AES-128-GCM, not by the kernel".
+std::string tls_words();
+
+/// A stream of TLS, whose first words are those by which both ends show their certificates.
 class TlsStream final : public ControlStream {
  public:
   /// Owns the socket.
@@ -27,6 +34,8 @@ class TlsStream final : public ControlStream {
   Passed read(std::span<char> into) override;
   Passed write(std::span<const char> bytes) override;
   void finish() override;
+  void carry_much() override;
+  short flush() override;
 
   int descriptor() const override { return socket_; }
 
@@ -42,6 +51,7 @@ class TlsStream final : public ControlStream {
 
   OpensslSession session_;
   int socket_;
+  bool gathers_ = false;
   std::string trouble_{};
 };
 

@@ -71,6 +71,6 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/troupeConfig.cmake.in ${
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/troupeConfig.cmake ${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindCAF.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake
-              ${CMAKE_CURRENT_LIST_DIR}/FindZeroMQ.cmake ${CMAKE_CURRENT_LIST_DIR}/FindHttplib.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/FindHttplib.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindPrometheusCore.cmake
         DESTINATION ${package_dir})

@@ -1,5 +1,5 @@
 // Whether there is room for threads and descriptors that something else will need soon, and would not survive without:
-// an actor system and ZeroMQ end the program where they cannot have theirs.
+// an actor system ends the program where it cannot have its own.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // One number of one message of another process is changed on its way to the lead of a real run: whichever it is, the process
 // is given up, or the run goes on as if nothing had happened. Never does it hang, crash or fill the disk.
 //
-//   lead  <--TCP, CURVE-->  relay, in this program  <--TCP, CURVE-->  node
+//   lead  <--TLS-->  relay, in this program  <--TLS-->  node
 //
 // TROUPE_LIES=n: so many messages of each scheme, of all kinds, instead of some.
 #include "kernels/random.hpp"

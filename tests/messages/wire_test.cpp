@@ -43,24 +43,22 @@ bool equal(const Tensor& x, const Tensor& y) {
 Parcel parcel_with(std::vector<Tensor> tensors) {
   return {.kind = ParcelKind::message,
           .recipient = 7,
+          .speaker = 9,
           .due = 1.5,
           .content = {.bytes = "content", .tensors = std::move(tensors)}};
 }
 
-/// All frames of a parcel, the first one the header.
-std::vector<std::string> frames_of(const Parcel& parcel, std::uint64_t sequence = 1) {
-  std::vector<std::string> all{header_frame(parcel, kSender, sequence)};
-  for (const Frame& frame : tensor_frames(parcel)) {
-    all.emplace_back(reinterpret_cast<const char*>(frame.bytes.data()), frame.bytes.size());
-  }
-  return all;
+/// What comes of a header whose tensors travel nowhere.
+Parcel unpacked(Unpacker& unpacker, const std::string& frame) {
+  std::vector<Announced> travel;
+  Parcel parcel = unpacker.take(bytes(frame), travel);
+  REQUIRE(travel.empty());
+  return parcel;
 }
 
-std::optional<Parcel> unpacked(Unpacker& unpacker, const std::vector<std::string>& frames) {
-  for (std::size_t i = 0; i + 1 < frames.size(); ++i) {
-    REQUIRE_FALSE(unpacker.take(bytes(frames[i])));
-  }
-  return unpacker.take(bytes(frames.back()));
+void check_refused(Unpacker& unpacker, const std::string& frame) {
+  std::vector<Announced> travel;
+  CHECK_THROWS_AS(unpacker.take(bytes(frame), travel), WireError);
 }
 
 proto::WireHeader header() {
@@ -73,75 +71,66 @@ proto::WireHeader header() {
 
 void check_refused(const proto::WireHeader& forged) {
   Unpacker unpacker(kSender);
-  CHECK_THROWS_AS(unpacker.take(bytes(forged.SerializeAsString())), WireError);
+  check_refused(unpacker, forged.SerializeAsString());
 }
 
 }  // namespace
 
-TEST_CASE("parcels come out as they went in") {
+TEST_CASE("parcels come out as they went in, and say which of their tensors travel") {
   Unpacker unpacker(kSender);
-  const std::int64_t two_frames = static_cast<std::int64_t>(kFrameBytes / sizeof(float)) + 5;
   const std::vector<std::vector<Tensor>> loads{
-      {},
-      {numbers(3)},
-      {numbers(2000), numbers(1), numbers(1500)},
-      {numbers(0), numbers(two_frames), numbers(4)},
-  };
+      {}, {numbers(3)}, {numbers(2000), numbers(1), numbers(1500)}, {numbers(0), numbers(4)}};
   std::uint64_t sequence = 0;
   for (const auto& tensors : loads) {
-    const auto got = unpacked(unpacker, frames_of(parcel_with(tensors), ++sequence));
-    REQUIRE(got);
-    CHECK(got->kind == ParcelKind::message);
-    CHECK(got->recipient == 7);
-    CHECK(got->due == 1.5);
-    CHECK(got->content.bytes == "content");
-    REQUIRE(got->content.tensors.size() == tensors.size());
+    const Parcel parcel = parcel_with(tensors);
+    const std::vector<Tensor> sent = travellers(parcel);
+    std::vector<Announced> travel;
+    const Parcel got = unpacker.take(bytes(header_frame(parcel, kSender, ++sequence)), travel);
+    CHECK(got.kind == ParcelKind::message);
+    CHECK(got.recipient == 7);
+    CHECK(got.speaker == 9);
+    CHECK(got.due == 1.5);
+    CHECK(got.content.bytes == "content");
+    REQUIRE(got.content.tensors.size() == tensors.size());
+    REQUIRE(travel.size() == sent.size());
+    std::size_t at = 0;
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      CHECK(equal(got->content.tensors[i], tensors[i]));
+      if (bytes_of(tensors[i]).size() > 4096) {
+        CHECK(sent.at(at).buffer() == tensors[i].buffer());  // no copy
+        CHECK(travel.at(at).index == i);
+        CHECK(travel.at(at).shape == tensors[i].shape());
+        CHECK(travel.at(at).bytes == bytes_of(tensors[i]).size());
+        ++at;
+      } else {
+        CHECK(equal(got.content.tensors[i], tensors[i]));
+      }
     }
+    CHECK(at == travel.size());
   }
 }
 
-TEST_CASE("a large tensor is cut into frames that are not copies") {
-  const std::int64_t count = 3 * static_cast<std::int64_t>(kFrameBytes / sizeof(float)) / 2;
-  const Parcel parcel = parcel_with({numbers(count)});
-  const auto frames = tensor_frames(parcel);
-  REQUIRE(frames.size() == 2);
-  CHECK(frames[0].bytes.size() == kFrameBytes);
-  CHECK(frames[0].bytes.data() == bytes_of(parcel.content.tensors[0]).data());
-  CHECK(frames[1].bytes.data() == frames[0].bytes.data() + kFrameBytes);
-}
-
-TEST_CASE("frames that are cut short, too long, or none are refused") {
-  const auto frames = frames_of(parcel_with({numbers(2000)}));
-  REQUIRE(frames.size() == 2);
-  for (std::size_t size = 0; size < frames[0].size(); ++size) {
+TEST_CASE("headers that are cut short, or none, are refused") {
+  const std::string frame = header_frame(parcel_with({numbers(2000)}), kSender, 1);
+  for (std::size_t size = 0; size < frame.size(); ++size) {
     Unpacker unpacker(kSender);
-    CHECK_THROWS_AS(unpacker.take(bytes(frames[0].substr(0, size))), WireError);
-  }
-  for (const std::string& body : {frames[1].substr(1), frames[1] + "x", std::string()}) {
-    Unpacker unpacker(kSender);
-    REQUIRE_FALSE(unpacker.take(bytes(frames[0])));
-    CHECK_THROWS_AS(unpacker.take(bytes(body)), WireError);
+    check_refused(unpacker, frame.substr(0, size));
   }
   Unpacker unpacker(kSender);
-  CHECK_THROWS_AS(unpacker.take(bytes("garbage")), WireError);
+  check_refused(unpacker, "garbage");
 }
 
 TEST_CASE("who speaks out of turn or for another is refused") {
   const Parcel parcel = parcel_with({});
+  Unpacker unpacker(kSender);
   SECTION("a parcel twice") {
-    Unpacker unpacker(kSender);
-    REQUIRE(unpacker.take(bytes(header_frame(parcel, kSender, 1))));
-    CHECK_THROWS_AS(unpacker.take(bytes(header_frame(parcel, kSender, 1))), WireError);
+    unpacked(unpacker, header_frame(parcel, kSender, 1));
+    check_refused(unpacker, header_frame(parcel, kSender, 1));
   }
   SECTION("a parcel is missing") {
-    Unpacker unpacker(kSender);
-    CHECK_THROWS_AS(unpacker.take(bytes(header_frame(parcel, kSender, 2))), WireError);
+    check_refused(unpacker, header_frame(parcel, kSender, 2));
   }
   SECTION("another sender") {
-    Unpacker unpacker(kSender);
-    CHECK_THROWS_AS(unpacker.take(bytes(header_frame(parcel, kSender + 1, 1))), WireError);
+    check_refused(unpacker, header_frame(parcel, kSender + 1, 1));
   }
 }
 
@@ -206,8 +195,8 @@ TEST_CASE("what the other side would refuse is the sender's error") {
     parcel.content.tensors.assign(kTensorsMax + 1, numbers(0));
   }
   SECTION("tensors that are too large together") {
-    const Tensor one = numbers(static_cast<std::int64_t>(kFrameBytes / sizeof(float)));
-    parcel.content.tensors.assign(kParcelBytesMax / kFrameBytes + 1, one);
+    constexpr std::int64_t kElements = 1 << 18;
+    parcel.content.tensors.assign(kParcelBytesMax / (4 * kElements) + 1, numbers(kElements));
   }
   SECTION("small tensors that do not fit into the header") {
     parcel.content.tensors.assign(kFrameBytesMax / 4096 + 1, numbers(1024));
@@ -244,7 +233,7 @@ TEST_CASE("what the sender finds within the limits, the other side takes") {
   Unpacker unpacker(kSender);
   const std::string frame = header_frame(parcel, kSender, 1);
   CHECK(frame.size() <= kFrameBytesMax);
-  CHECK(unpacker.take(bytes(frame)));
+  CHECK(unpacked(unpacker, frame).content.bytes == parcel.content.bytes);
 }
 
 TEST_CASE("a greeting with another token, of another process or protocol is refused") {
@@ -259,6 +248,17 @@ TEST_CASE("a greeting with another token, of another process or protocol is refu
   later.ParseFromString(hello);
   later.set_protocol(later.protocol() + 1);
   CHECK_THROWS_AS(check_hello(bytes(later.SerializeAsString()), 2, "secret"), WireError);
+}
+
+TEST_CASE("a greeting names a stream that there can be") {
+  for (const auto& [stream, streams] : {std::pair(0U, 0U), {2U, 1U}, {1U, kStreamsMax + 1}}) {
+    const std::string hello = hello_frame(2, "t", 0, {.stream = stream, .streams = streams});
+    CHECK_THROWS_AS(check_hello(bytes(hello), 2, "t"), WireError);
+  }
+  const Greeting said =
+      check_hello(bytes(hello_frame(2, "t", 0, {.stream = 3, .streams = 4})), 2, "t");
+  CHECK(said.stream == 3);
+  CHECK(said.streams == 4);
 }
 
 TEST_CASE("messages and records cross as they are, tensors of the host as handles") {

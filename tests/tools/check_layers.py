@@ -34,7 +34,6 @@ ROOMS = [
     (r"(cuda|cublas|cudnn|nccl|cooperative_groups|nvtx)", {"kernels/cuda", "tests/kernels/device_on_cpu"}),
     (r"(oneapi/|dnnl|omp\.h)", {"kernels/cpu"}),
     (r"curl/", {"runtime/data"}),
-    (r"zmq\.h", {"runtime/cluster", "tests"}),
     (r"zlib\.h", {"runtime/data", "tests"}),
     (r"archive(_entry)?\.h$", {"runtime/data"}),
     (r"((png|jpeglib|jerror|tiffio)\.h|webp/|stb/)", {"runtime/data", "tests"}),

@@ -203,15 +203,16 @@ TEST_CASE("a channel lends tensors as long as there is room, and sends the other
   constexpr std::int64_t kNumbers = 1'000'001;
   for (std::uint32_t i = 0; i < kCount; ++i) {
     a.send(1,
-           {.recipient = i,
-            .content = {.bytes = "b", .tensors = {numbers(kNumbers, static_cast<float>(i))}}});
+           {.recipient = 1,
+            .content = {.bytes = std::to_string(i),
+                        .tensors = {numbers(kNumbers, static_cast<float>(i))}}});
   }
   REQUIRE(of_b.await(1 + kCount));
   CHECK(of_b.broken.empty());  // a has not closed yet
   std::size_t own = 0;         // in memory of b's pool, which is rounded up
   for (std::uint32_t i = 0; i < kCount; ++i) {
     const Parcel& parcel = of_b.parcels[1 + i].second;
-    REQUIRE(parcel.recipient == i);
+    REQUIRE(parcel.content.bytes == std::to_string(i));
     const Tensor& tensor = parcel.content.tensors.at(0);
     REQUIRE(tensor.elements() == kNumbers);
     REQUIRE(equal(tensor, numbers(kNumbers, static_cast<float>(i))));

@@ -7,14 +7,14 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <zmq.h>
 
+#include <array>
 #include <cstdlib>
 #include <deque>
 #include <string>
 #include <thread>
 
-namespace curve_test {
+namespace run_keys_test {
 
 using namespace troupe;
 using namespace troupe::test;
@@ -29,14 +29,15 @@ Parcel numbered(std::uint32_t number) {
 Parcel large(std::uint32_t number, std::int64_t elements) {
   Stream stream(Device{});
   std::vector<float> all(static_cast<std::size_t>(elements), static_cast<float>(number));
-  Parcel parcel = numbered(number);
+  Parcel parcel = numbered(1);  // one lane
+  parcel.content.bytes = std::to_string(number);
   parcel.content.tensors.push_back(from_host(stream, all, {elements}));
   return parcel;
 }
 
 /// Two ends that know each other's keys.
 struct Pair {
-  Pair() {
+  explicit Pair(int streams = 0) : b(1, "token", 0, streams) {
     endpoint = a.listen_at(1, "127.0.0.1");
     a.expect(1, b.public_key());
     b.connect(0, endpoint, a.public_key());
@@ -57,7 +58,7 @@ struct Pair {
   Inbox of_a;
   Inbox of_b;
   Channel a{0, "token"};
-  Channel b{1, "token"};
+  Channel b;
   std::string endpoint;
 };
 
@@ -81,6 +82,20 @@ class Stranger {
 
   void say(const std::string& bytes) { ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
 
+  /// Whether the other end hangs up, and has said nothing that a TLS alert is not.
+  bool hung_up() {
+    std::string heard;
+    std::array<char, 256> some{};
+    for (;;) {
+      const ssize_t n = ::recv(socket_, some.data(), some.size(), 0);
+      if (n <= 0) {
+        constexpr std::size_t kAlert = 7;
+        return heard.empty() || (heard.size() == kAlert && heard.front() == 0x15);
+      }
+      heard.append(some.data(), static_cast<std::size_t>(n));
+    }
+  }
+
   bool connected = false;
 
  private:
@@ -91,7 +106,7 @@ class Stranger {
 
 TEST_CASE(
     "between hosts a channel keeps order and bytes, too, headers of the greatest size included") {
-  Pair pair;
+  Pair pair(GENERATE(1, 3));
   pair.open();
   constexpr std::uint32_t kCount = 60;
   for (std::uint32_t i = 0; i < kCount; ++i) {
@@ -103,7 +118,7 @@ TEST_CASE(
   REQUIRE(pair.of_a.await(kCount + 1));
   for (std::uint32_t i = 0; i < kCount; ++i) {
     const Parcel& parcel = pair.of_a.parcels[i].second;
-    REQUIRE(parcel.recipient == i);
+    REQUIRE(parcel.content.bytes == std::to_string(i));
     REQUIRE(parcel.content.tensors.at(0).span<float>().back() == static_cast<float>(i));
   }
   CHECK(pair.of_a.parcels[kCount].second.content.bytes.size() == kFrameBytesMax - 1024);
@@ -133,7 +148,7 @@ TEST_CASE("who connects to another than he knows the key of says nothing to it")
   Inbox of_b;
   Channel a(0, "token");
   Channel b(1, "token");
-  const CurveKeys others;
+  const RunKeys others;
   const std::string endpoint = a.listen_at(1, "127.0.0.1");
   a.expect(1, b.public_key());
   b.connect(0, endpoint, others.public_key());
@@ -148,29 +163,37 @@ TEST_CASE("who connects to another than he knows the key of says nothing to it")
   CHECK(of_b.parcels.empty());
 }
 
-TEST_CASE("a peer without a key, or without ZeroMQ, disturbs nobody") {
+TEST_CASE("strangers without a key disturb nobody, and hear nothing") {
   Pair pair;
+  pair.a.open(pair.of_a.events());
   std::deque<Stranger> strangers;
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 100; ++i) {
     strangers.emplace_back(pair.endpoint);
     REQUIRE(strangers.back().connected);
   }
-  strangers[1].say("GET / HTTP/1.0\r\n\r\n");
-  // A greeting of ZeroMQ's that names CURVE, then a frame of 4 GiB.
-  strangers[2].say(std::string("\xff\0\0\0\0\0\0\0\1\x7f\3\1CURVE", 17) + std::string(47, '\0') +
-                   std::string("\6\0\0\0\1\0\0\0\0", 9));
-  void* const context = zmq_ctx_new();
-  void* const plain = zmq_socket(context, ZMQ_PAIR);
-  const int none = 0;
-  zmq_setsockopt(plain, ZMQ_LINGER, &none, sizeof none);
-  REQUIRE(zmq_connect(plain, pair.endpoint.c_str()) == 0);
   const std::string hello = hello_frame(1, "token");
-  zmq_send(plain, hello.data(), hello.size(), ZMQ_DONTWAIT);
-  pair.open();
+  strangers[1].say("GET / HTTP/1.0\r\n\r\n");
+  strangers[2].say(std::string("\x16\3\1\xff\xff", 5) + std::string(70'000, 'x'));  // TLS begins so
+  strangers[3].say(std::string("\x60\0\0\0", 4) + hello);
+  pair.b.open(pair.of_b.events());
   CHECK(pair.talk());
   CHECK(pair.of_a.broken.empty());
-  zmq_close(plain);
-  zmq_ctx_term(context);
+  // A peer that has come is the last: whoever waits has been hung up on, and nobody else is let in.
+  for (Stranger& stranger : strangers) {
+    CHECK(stranger.hung_up());
+  }
+  CHECK_FALSE(Stranger(pair.endpoint).connected);
 }
 
-}  // namespace curve_test
+TEST_CASE("a stranger that says nothing is hung up on") {
+  Channel a(0, "token");
+  Inbox of_a;
+  const std::string endpoint = a.listen_at(1, "127.0.0.1");
+  a.open(of_a.events());
+  Stranger stranger(endpoint);
+  REQUIRE(stranger.connected);
+  CHECK(stranger.hung_up());  // in its time
+  CHECK(of_a.broken.empty());
+}
+
+}  // namespace run_keys_test

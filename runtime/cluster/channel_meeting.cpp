@@ -1,0 +1,153 @@
+// How the streams of a channel come about. The end that connects makes one for headers, greets, and when it has been
+// greeted makes those for tensors. The end that listens takes whoever may come for a visitor until it has greeted.
+#include "runtime/cluster/channel_peer.hpp"
+#include "runtime/cluster/local_socket.hpp"
+#include "runtime/cluster/tcp.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace troupe {
+namespace {
+
+constexpr std::chrono::seconds kVisitMax{10};
+constexpr std::size_t kVisitorsMax = 64;
+constexpr std::chrono::milliseconds kReachAgain{200};
+
+}  // namespace
+
+/// On this host the kernel has told who it is, between hosts the stream does before it passes a byte.
+std::unique_ptr<FrameStream> Channel::line_over(const Peer& peer,
+                                                int socket,
+                                                RunKeys::End end) const {
+  if (peer.on_this_host()) {
+    return std::make_unique<FrameStream>(std::make_unique<DescriptorStream>(socket, socket));
+  }
+  return std::make_unique<FrameStream>(keys_.secure(socket, peer.key, end));
+}
+
+/// A stream to the peer that has our greeting to pass; null where there can be none now.
+std::unique_ptr<FrameStream> Channel::line_to(Peer& peer, std::uint32_t stream) {
+  int socket = -1;
+  if (peer.on_this_host()) {
+    socket = connect_here(peer.endpoint);
+  } else if (const auto address = parse_address(peer.endpoint)) {
+    const auto begun = begin_to_connect(*address);
+    socket = begun ? *begun : -1;
+  }
+  if (socket < 0) {
+    return nullptr;
+  }
+  auto line = line_over(peer, socket, RunKeys::End::connects);
+  const auto streams = static_cast<std::uint32_t>(peer.on_this_host() ? 1 : streams_);
+  line->say(hello_frame(static_cast<std::uint32_t>(self_),
+                        token_,
+                        peer.life,
+                        {.stream = stream,
+                         .streams = streams,
+                         .memory = peer.lends ? peer.lends->offer() : MemoryOffer{}}));
+  return line;
+}
+
+/// Connects to who has not greeted yet, now and again.
+void Channel::reach(Peer& peer) {
+  if (peer.endpoint.empty() || peer.greeted || (peer.line && !peer.line->ended())) {
+    return;
+  }
+  if (const auto now = std::chrono::steady_clock::now(); now >= peer.reach_again) {
+    peer.reach_again = now + kReachAgain;
+    peer.line = line_to(peer, 0);
+  }
+}
+
+/// Those who have been here for too long, and have not said who they are.
+void Channel::send_away(Peer& peer) {
+  peer.full = false;
+  const auto now = std::chrono::steady_clock::now();
+  std::erase_if(peer.visitors, [&](const Visitor& visitor) {
+    return visitor.stream == 0 && now - visitor.line->since() > kVisitMax;
+  });
+}
+
+void Channel::admit(Peer& peer) {
+  std::string who;
+  for (std::size_t i = 0; i < kVisitorsMax; ++i) {
+    const int socket = peer.on_this_host() ? accept_here(peer.listening, peer.pid)
+                                           : accept_one(peer.listening, who);
+    if (socket < 0) {
+      peer.full = errno != EAGAIN;  // no descriptor is left
+      return;
+    }
+    peer.visitors.push_back({line_over(peer, socket, RunKeys::End::listens)});
+    if (peer.visitors.size() > kVisitorsMax) {
+      peer.visitors.erase(peer.visitors.begin());
+    }
+  }
+}
+
+void Channel::meet(Peer& peer, const std::vector<pollfd>& polled) {
+  const bool come = peer.listening >= 0 && polled[peer.polled].revents != 0;
+  std::erase_if(peer.visitors, [&](Visitor& visitor) {
+    return visitor.line->ready(polled) && meet(peer, visitor);
+  });
+  if (peer.link && peer.link->complete()) {
+    peer.stop_listening();
+    peer.visitors.clear();
+  } else if (come) {
+    admit(peer);
+  }
+}
+
+/// Whether it is a visitor no more. WireError where whoever may come says what cannot be believed.
+bool Channel::meet(Peer& peer, Visitor& visitor) {
+  FrameStream& line = *visitor.line;
+  if (visitor.stream > 0) {  // ours
+    peer.traffic->sent += line.write();
+    return line.unsent() == 0 && peer.link->join(visitor.stream - 1, line.release());
+  }
+  line.read(false);
+  const auto frame = line.next(kHelloBytesMax);
+  if (!frame) {
+    return line.ended();
+  }
+  const Greeting said =
+      check_hello(*frame, static_cast<std::uint32_t>(peer.number), token_, peer.life);
+  if (said.stream == 0 && !peer.line) {
+    peer.line = std::move(visitor.line);
+    peer.line->say(hello_frame(
+        static_cast<std::uint32_t>(self_),
+        token_,
+        peer.life,
+        {.streams = said.streams, .memory = peer.lends ? peer.lends->offer() : MemoryOffer{}}));
+    be_greeted(peer, said);
+  } else if (said.stream == 0 || !peer.link || !peer.link->join(said.stream - 1, line.release())) {
+    throw WireError("a process connects twice");
+  }
+  return true;
+}
+
+/// At the end that has connected: the answer to its greeting.
+void Channel::greet(Peer& peer, std::span<const std::byte> frame) {
+  const Greeting said =
+      check_hello(frame, static_cast<std::uint32_t>(peer.number), token_, peer.life);
+  be_greeted(peer, said);
+  for (std::uint32_t stream = 1; stream <= said.streams; ++stream) {
+    if (auto line = line_to(peer, stream)) {
+      peer.visitors.push_back({std::move(line), stream});
+    }
+  }
+}
+
+void Channel::be_greeted(Peer& peer, const Greeting& said) {
+  peer.greeted = true;
+  peer.link = std::make_unique<TensorLink>(*plane_, said.streams, peer.traffic);
+  if (auto borrower = peer.lends ? Borrower::open(said.memory) : std::nullopt) {
+    peer.unpacker.adopt_by(
+        [borrower = *std::move(borrower)](const Place& place, Shape shape, DType type) {
+          return borrower.adopt(place, shape, type);
+        });
+  }
+}
+
+}  // namespace troupe

@@ -1,0 +1,19 @@
+// Sockets between processes of one host, in Linux's abstract name space: no file is made, and none is left.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+namespace troupe {
+
+/// Whether it can be such a name: '@' and some letters.
+bool is_local_endpoint(const std::string& name);
+/// A descriptor that listens, not waited on. Throws std::runtime_error.
+int listen_here(const std::string& name);
+/// A descriptor that is connected; -1 where nobody listens, or too many wait there.
+int connect_here(const std::string& name);
+/// The next one that has connected, where it is process `pid`; others are hung up on. -1: there is none now.
+int accept_here(int listening, pid_t pid);
+
+}  // namespace troupe

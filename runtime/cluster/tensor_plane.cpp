@@ -1,0 +1,310 @@
+#include "runtime/cluster/tensor_plane.hpp"
+
+#include "kernels/check.hpp"
+#include "messages/tensor_bytes.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+namespace troupe {
+namespace {
+
+constexpr std::size_t kCutBytes = std::size_t{1} << 20;
+constexpr int kCallsInATurn = 16;  // of one stream and direction, before all others have their turn
+
+/// Calls `take(offset, bytes)` for each piece of a tensor.
+template <class Take>
+void cut(std::size_t bytes, Take take) {
+  for (std::size_t at = 0; at < bytes; at += kCutBytes) {
+    take(at, std::min(kCutBytes, bytes - at));
+  }
+}
+
+}  // namespace
+
+struct TensorPlane::Stream {
+  struct Out {
+    Tensor of;
+    std::span<const std::byte> bytes;
+  };
+
+  struct In {
+    std::shared_ptr<Incoming> of;
+    std::size_t offset;
+    std::size_t bytes;
+  };
+
+  explicit Stream(std::shared_ptr<PeerTraffic> of_peer) : traffic(std::move(of_peer)) {}
+
+  const std::shared_ptr<PeerTraffic> traffic;
+
+  // Guarded by the thread's mutex. Only the thread takes pieces out.
+  std::unique_ptr<ControlStream> bytes{};
+  std::deque<Out> out{};
+  std::deque<In> in{};
+  bool closed = false;
+
+  // Of the thread.
+  std::size_t out_done = 0;
+  std::size_t in_done = 0;
+  short awaits = 0;  // of poll()
+};
+
+class TensorPlane::Thread {
+ public:
+  explicit Thread(const Events& events)
+      : events_(events), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (wake_ < 0) {
+      throw std::runtime_error("an eventfd failed");
+    }
+    thread_ = std::thread([this] { work(); });
+  }
+
+  ~Thread() {
+    change([this] { over_ = true; });
+    thread_.join();
+    ::close(wake_);
+  }
+
+  Thread(const Thread&) = delete;
+  Thread& operator=(const Thread&) = delete;
+
+  /// `done()` under the mutex; the thread looks at what has changed.
+  template <class Done>
+  void change(Done done) {
+    const std::lock_guard lock(mutex_);
+    done();
+    if (!std::exchange(woken_, true)) {
+      const std::uint64_t one = 1;
+      [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof one);
+    }
+  }
+
+  std::vector<std::shared_ptr<Stream>> streams;  // guarded by the mutex
+
+ private:
+  void work();
+  bool living(std::vector<std::shared_ptr<Stream>>& all);
+  void await(const std::vector<std::shared_ptr<Stream>>& all);
+  bool turn(Stream& stream);
+  bool send(Stream& stream, Stream::Out& piece);
+  bool receive(Stream& stream, Stream::In& piece);
+  ControlStream::Passed fill(Stream& stream, const Stream::In& piece);
+
+  template <class Piece>
+  Piece* first(Stream& stream, std::deque<Piece> Stream::*pieces);
+  template <class Piece>
+  void leave(Stream& stream, std::deque<Piece> Stream::*pieces, std::size_t& done);
+
+  const Events& events_;
+  int wake_;
+  std::mutex mutex_;
+  bool woken_ = false;
+  bool over_ = false;
+  std::optional<troupe::Stream> host_;  // allocates
+  std::thread thread_;                  // last: it uses all the others
+};
+
+void TensorPlane::Thread::work() {
+  without_broken_pipes();
+  try {
+    host_.emplace(Device{});
+    std::vector<std::shared_ptr<Stream>> all;
+    while (living(all)) {
+      bool moved = false;
+      for (const auto& stream : all) {
+        moved = turn(*stream) || moved;
+      }
+      if (!moved) {
+        await(all);
+      }
+    }
+  } catch (const std::exception& error) {
+    events_.failed(error.what());
+  }
+}
+
+/// Those that are there; false where the thread is to end.
+bool TensorPlane::Thread::living(std::vector<std::shared_ptr<Stream>>& all) {
+  all.clear();
+  std::vector<std::shared_ptr<Stream>> gone;  // what they keep goes when the mutex is free
+  const std::lock_guard lock(mutex_);
+  for (const auto& stream : streams) {
+    (stream->closed ? gone : all).push_back(stream);
+  }
+  streams = all;
+  return !over_;
+}
+
+void TensorPlane::Thread::await(const std::vector<std::shared_ptr<Stream>>& all) {
+  std::vector<pollfd> polled{{wake_, POLLIN, 0}};
+  for (const auto& stream : all) {
+    if (stream->awaits != 0) {
+      polled.push_back({stream->bytes->descriptor(), stream->awaits, 0});
+    }
+  }
+  ::poll(polled.data(), polled.size(), -1);
+  if (polled[0].revents != 0) {
+    const std::lock_guard lock(mutex_);
+    std::uint64_t count = 0;
+    [[maybe_unused]] const auto read = ::read(wake_, &count, sizeof count);
+    woken_ = false;
+  }
+}
+
+/// Whether anything was sent or has come.
+bool TensorPlane::Thread::turn(Stream& stream) {
+  stream.awaits = 0;
+  bool moved = false;
+  for (int i = 0; i < kCallsInATurn; ++i) {
+    auto* const piece = first(stream, &Stream::out);
+    if (!piece || !send(stream, *piece)) {
+      break;
+    }
+    moved = true;
+  }
+  stream.awaits = static_cast<short>(stream.awaits | stream.bytes->flush());
+  for (int i = 0; i < kCallsInATurn; ++i) {
+    auto* const piece = first(stream, &Stream::in);
+    if (!piece || !receive(stream, *piece)) {
+      break;
+    }
+    moved = true;
+  }
+  return moved;
+}
+
+/// It stays where it is when others come behind it.
+template <class Piece>
+Piece* TensorPlane::Thread::first(Stream& stream, std::deque<Piece> Stream::*pieces) {
+  const std::lock_guard lock(mutex_);
+  return stream.closed || (stream.*pieces).empty() ? nullptr : &(stream.*pieces).front();
+}
+
+template <class Piece>
+void TensorPlane::Thread::leave(Stream& stream,
+                                std::deque<Piece> Stream::*pieces,
+                                std::size_t& done) {
+  done = 0;
+  std::optional<Piece> gone;  // a tensor's end is for when the mutex is free
+  const std::lock_guard lock(mutex_);
+  gone.emplace(std::move((stream.*pieces).front()));
+  (stream.*pieces).pop_front();
+}
+
+bool TensorPlane::Thread::send(Stream& stream, Stream::Out& piece) {
+  const auto left = piece.bytes.subspan(stream.out_done);
+  const auto now = stream.bytes->write({reinterpret_cast<const char*>(left.data()), left.size()});
+  stream.traffic->sent += now.bytes;
+  stream.out_done += now.bytes;
+  stream.awaits = static_cast<short>(stream.awaits | now.await);
+  if (stream.out_done == piece.bytes.size()) {
+    leave(stream, &Stream::out, stream.out_done);
+  }
+  return now.bytes > 0;
+}
+
+bool TensorPlane::Thread::receive(Stream& stream, Stream::In& piece) {
+  const auto now = fill(stream, piece);
+  stream.in_done += now.bytes;
+  stream.awaits = static_cast<short>(stream.awaits | now.await);
+  if (now.bytes > 0) {
+    stream.traffic->came(now.bytes);
+  }
+  if (stream.in_done == piece.bytes) {
+    Incoming& of = *piece.of;
+    const bool whole = of.left.fetch_sub(piece.bytes, std::memory_order_acq_rel) == piece.bytes;
+    leave(stream, &Stream::in, stream.in_done);
+    if (whole) {
+      events_.arrived();
+    }
+  }
+  return now.bytes > 0;
+}
+
+/// Takes memory when the first byte is there.
+ControlStream::Passed TensorPlane::Thread::fill(Stream& stream, const Stream::In& piece) {
+  Incoming& of = *piece.of;
+  if (stream.in_done > 0) {
+    const auto into = bytes_of(of.tensor).subspan(piece.offset, piece.bytes);
+    const auto left = into.subspan(stream.in_done);
+    return stream.bytes->read({reinterpret_cast<char*>(left.data()), left.size()});
+  }
+  char byte = 0;
+  const auto now = stream.bytes->read({&byte, 1});
+  if (now.bytes > 0) {
+    std::call_once(of.made, [&] { of.tensor = host_->allocate(of.what.shape, of.what.type); });
+    std::memcpy(bytes_of(of.tensor).data() + piece.offset, &byte, 1);
+  }
+  return now;
+}
+
+// -- the plane -------------------------------------------------------------------------------------
+
+TensorPlane::TensorPlane(int threads, Events events) : events_(std::move(events)) {
+  for (int i = 0; i < threads; ++i) {
+    threads_.push_back(std::make_unique<Thread>(events_));
+  }
+}
+
+TensorPlane::~TensorPlane() = default;
+
+// -- a link ----------------------------------------------------------------------------------------
+
+TensorLink::TensorLink(TensorPlane& plane,
+                       std::size_t streams,
+                       std::shared_ptr<PeerTraffic> traffic)
+    : plane_(plane) {
+  for (std::size_t i = 0; i < streams; ++i) {
+    streams_.push_back(std::make_shared<TensorPlane::Stream>(traffic));
+  }
+}
+
+TensorLink::~TensorLink() {
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    thread_of(i).change([&] { streams_[i]->closed = true; });
+  }
+}
+
+TensorPlane::Thread& TensorLink::thread_of(std::size_t stream) const {
+  return *plane_.threads_[stream % plane_.threads_.size()];
+}
+
+bool TensorLink::join(std::size_t number, std::unique_ptr<ControlStream> stream) {
+  if (number >= streams_.size() || streams_[number]->bytes) {
+    return false;
+  }
+  TensorPlane::Thread& thread = thread_of(number);
+  stream->carry_much();
+  thread.change([&] {
+    streams_[number]->bytes = std::move(stream);
+    thread.streams.push_back(streams_[number]);
+  });
+  ++joined_;
+  return true;
+}
+
+void TensorLink::send(Tensor tensor) {
+  const std::span<const std::byte> bytes = bytes_of(tensor);
+  cut(bytes.size(), [&](std::size_t at, std::size_t size) {
+    const std::size_t i = next_out_++ % streams_.size();
+    thread_of(i).change([&] { streams_[i]->out.push_back({tensor, bytes.subspan(at, size)}); });
+  });
+}
+
+void TensorLink::expect(std::shared_ptr<Incoming> incoming) {
+  cut(incoming->what.bytes, [&](std::size_t at, std::size_t size) {
+    const std::size_t i = next_in_++ % streams_.size();
+    thread_of(i).change([&] { streams_[i]->in.push_back({incoming, at, size}); });
+  });
+}
+
+}  // namespace troupe
