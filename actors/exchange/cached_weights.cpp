@@ -12,7 +12,7 @@ Exchange::Label CachedWeights::label(std::size_t slice) const {
 }
 
 bool CachedWeights::prepare(Apply& apply, double now, Effects& fx) {
-  const std::int64_t n = mini_batches();
+  const std::int64_t n = mini_batch_count();
   seen_rate_ = note_reads();
   note_clipping(apply.gradient_scale);
   apply.steps = false;
@@ -21,7 +21,7 @@ bool CachedWeights::prepare(Apply& apply, double now, Effects& fx) {
   const bool as_it_is = link().travel == Travel::gradient && !apply.outbound.accrue &&
                         apply.tied.empty() && !config().encodes;
   if (as_it_is) {
-    travel({}, {.outgoing = std::move(apply.gradient)}, now, fx);
+    finish_mini_batch({}, {.outgoing = std::move(apply.gradient)}, now, fx);
     return false;
   }
   apply.rate = seen_rate_;

@@ -1,5 +1,5 @@
-// What lies between a replica's shard and the server of one slice: what was sent last, what has come
-// and is not worked in yet, and what the mini-batches since the last push had read.
+// The state between a replica's shard and the server of one slice: what was sent last, which answer has come and is not
+// merged yet, and which versions the mini-batches since the last push have read.
 #pragma once
 
 #include "messages/servers.hpp"
@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// What weights hold of the servers' updates, and the rate of the update that follows.
+/// The server's version that weights of a replica hold, and the learning rate of the update that follows it.
 struct Merged {
   std::int64_t version = 0;
   double rate = 0;
@@ -20,8 +20,8 @@ struct Merged {
 
 struct Line {
   std::uint64_t sequence = 0;      // of the last Upload
-  bool awaited = false;            // its answer
-  std::optional<Answer> answer{};  // that has come and is not worked in yet
+  bool awaited = false;            // the answer to it is waited for
+  std::optional<Answer> answer{};  // it has come and is not merged yet
   /// Of streams, and of weights that travel before a step: the mini-batch after which it is worked in. Of a fetch that
   /// overlaps: the one with which it is worked in at the latest. 0: none.
   std::int64_t due = 0;

@@ -29,12 +29,12 @@ bool LocalSteps::waits(std::int64_t n) const {
   return link().travel == Travel::gradient ? n % how_.fetch_every == 0 : sends(0, n);
 }
 
-bool LocalSteps::asks(std::int64_t n) const {
+bool LocalSteps::fetches(std::int64_t n) const {
   return how_.takes == LocalLink::Takes::overlapping && n % how_.fetch_every == 0;
 }
 
 bool LocalSteps::prepare(Apply& apply, double /*now*/, Effects& /*fx*/) {
-  const std::int64_t n = mini_batches();
+  const std::int64_t n = mini_batch_count();
   note_reads();
   note_clipping(apply.gradient_scale);
   apply.steps = true;
@@ -68,10 +68,10 @@ Weights LocalSteps::fetched(std::int64_t n) {
 }
 
 /// The optimizer's moments travel behind the rest.
-std::vector<Tensor> LocalSteps::values_of(std::size_t slice,
-                                          const StepWeights& made,
-                                          Applied& parts,
-                                          bool waits) {
+std::vector<Tensor> LocalSteps::outgoing_values(std::size_t slice,
+                                                const StepWeights& made,
+                                                Applied& parts,
+                                                bool waits) {
   std::vector<Tensor> values;
   const bool weights = link().travel == Travel::weights && !config().encodes;
   if (weights) {
@@ -89,7 +89,7 @@ std::vector<Tensor> LocalSteps::values_of(std::size_t slice,
   return values;
 }
 
-void LocalSteps::describe(Upload& m, std::int64_t n, double /*now*/) {
+void LocalSteps::complete_upload(Upload& m, std::int64_t n, double /*now*/) {
   Line& line = this->line(m.slice);
   if (m.answer && how_.clocks) {
     m.clock = std::max<std::int64_t>(0, of_replica(n) - how_.clocks->bound);
@@ -104,7 +104,7 @@ void LocalSteps::describe(Upload& m, std::int64_t n, double /*now*/) {
       }
     }
   }
-  if (asks(n)) {
+  if (fetches(n)) {
     m.answer = true;
     line.due = n + how_.fetch_every;
     line.fetch = line.sequence;

@@ -19,12 +19,12 @@ class LocalSteps final : public Upstream {
  private:
   bool sends(std::size_t slice, std::int64_t n) const override;
   bool waits(std::int64_t n) const override;
-  bool asks(std::int64_t n) const override;
-  std::vector<Tensor> values_of(std::size_t slice,
-                                const StepWeights& made,
-                                Applied& parts,
-                                bool waits) override;
-  void describe(Upload& m, std::int64_t n, double now) override;
+  bool fetches(std::int64_t n) const override;
+  std::vector<Tensor> outgoing_values(std::size_t slice,
+                                      const StepWeights& made,
+                                      Applied& parts,
+                                      bool waits) override;
+  void complete_upload(Upload& m, std::int64_t n, double now) override;
   void took_over(std::size_t slice, Answer& answer) override;
   Weights fetched(std::int64_t n);
 

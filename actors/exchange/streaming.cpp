@@ -21,7 +21,7 @@ bool Streaming::sends(std::size_t slice, std::int64_t n) const {
 }
 
 bool Streaming::prepare(Apply& apply, double /*now*/, Effects& /*fx*/) {
-  const std::int64_t n = mini_batches();
+  const std::int64_t n = mini_batch_count();
   note_reads();
   apply.steps = true;
   apply.forward.clear();  // the gap is the servers' to measure
@@ -33,7 +33,7 @@ bool Streaming::prepare(Apply& apply, double /*now*/, Effects& /*fx*/) {
   return true;
 }
 
-void Streaming::describe(Upload& m, std::int64_t n, double /*now*/) {
+void Streaming::complete_upload(Upload& m, std::int64_t n, double /*now*/) {
   m.answer = true;
   if (!m.contribution.values.empty()) {
     line(m.slice).due = n + how_.overlap;
@@ -60,8 +60,8 @@ bool NeverWaiting::sends(std::size_t slice, std::int64_t n) const {
   return line(slice).due == 0 && n > pace.worked_in && n >= pace.next;
 }
 
-void NeverWaiting::describe(Upload& m, std::int64_t n, double now) {
-  Streaming::describe(m, n, now);
+void NeverWaiting::complete_upload(Upload& m, std::int64_t n, double now) {
+  Streaming::complete_upload(m, n, now);
   if (!m.contribution.values.empty()) {
     Pace& pace = paces_[m.slice];
     m.contribution.steps = n - pace.worked_in;
@@ -70,7 +70,7 @@ void NeverWaiting::describe(Upload& m, std::int64_t n, double now) {
   }
 }
 
-void NeverWaiting::first_came(std::size_t slice, double now) {
+void NeverWaiting::answer_came(std::size_t slice, double now) {
   if (line(slice).due > 0) {
     paces_[slice].trip = now - paces_[slice].sent;
   }

@@ -21,7 +21,7 @@ class Streaming : public Upstream {
   std::int64_t overlap() const { return how_.overlap; }
 
   bool sends(std::size_t slice, std::int64_t n) const override;
-  void describe(Upload& m, std::int64_t n, double now) override;
+  void complete_upload(Upload& m, std::int64_t n, double now) override;
   void worked_in(std::size_t slice, const Answer& answer, std::int64_t n) override;
 
  private:
@@ -44,8 +44,8 @@ class NeverWaiting final : public Streaming {
 
  private:
   bool sends(std::size_t slice, std::int64_t n) const override;
-  void describe(Upload& m, std::int64_t n, double now) override;
-  void first_came(std::size_t slice, double now) override;
+  void complete_upload(Upload& m, std::int64_t n, double now) override;
+  void answer_came(std::size_t slice, double now) override;
   void worked_in(std::size_t slice, const Answer& answer, std::int64_t n) override;
 
   std::vector<Pace> paces_;  // by slice

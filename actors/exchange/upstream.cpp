@@ -48,18 +48,18 @@ void Upstream::join(ExchangeHost& host, const Weights& initial) {
     }
   }
   links_.resize(c_.encodes ? lines_.size() : 0);
-  seen_[0].assign(lines_.size(), lines_.front().merged);
+  merged_by_step_[0].assign(lines_.size(), lines_.front().merged);
 }
 
 double Upstream::planned_rate(std::int64_t step) const {
-  return c_.rule.rate(of_replica(step) * c_.link.rate_stride + ahead_);
+  return c_.rule.rate(of_replica(step) * c_.link.rate_stride + run_ahead_);
 }
 
 bool Upstream::sends(std::size_t /*slice*/, std::int64_t n) const {
   return n % c_.link.push_every == 0 || (c_.link.last > 0 && n == c_.link.last);
 }
 
-/// Not while what is due after the next mini-batch has yet to come.
+/// False while an answer is missing that the next mini-batch has to merge.
 bool Upstream::ready(std::int64_t batch) const {
   return std::ranges::none_of(
       lines_, [&](const Line& line) { return line.due == batch + 1 && !line.answer; });
@@ -73,8 +73,9 @@ double Upstream::note_reads() {
   for (const Read& read : push.reads) {
     oldest = std::min(oldest, read.forward.step);
   }
-  seen_.erase(seen_.begin(), seen_.lower_bound(oldest));  // a later mini-batch reads no older step
-  const std::vector<Merged>& seen = seen_.at(oldest);
+  // Later mini-batches read no older step.
+  merged_by_step_.erase(merged_by_step_.begin(), merged_by_step_.lower_bound(oldest));
+  const std::vector<Merged>& seen = merged_by_step_.at(oldest);
   for (std::size_t s = 0; s < lines_.size(); ++s) {
     Line& line = lines_[s];
     if (line.read_version < 0) {
@@ -83,8 +84,8 @@ double Upstream::note_reads() {
     }
     if (c_.link.of_reads()) {
       const auto version = [&](std::int64_t step, std::int64_t otherwise) {
-        const auto found = seen_.find(step);
-        return found != seen_.end() ? found->second[s].version : otherwise;
+        const auto found = merged_by_step_.find(step);
+        return found != merged_by_step_.end() ? found->second[s].version : otherwise;
       };
       for (Read read : push.reads) {
         read.forward_version = version(read.forward.step, read.forward_version);
@@ -97,9 +98,9 @@ double Upstream::note_reads() {
 }
 
 void Upstream::note_clipping(double factor) {
-  const bool as_it_is =
+  const bool sent_unscaled =
       c_.link.travel == Travel::gradient && c_.link.push_every == 1 && !c_.encodes;
-  factor_ = as_it_is ? factor : 1;
+  clip_factor_ = sent_unscaled ? factor : 1;
 }
 
 Outbound Upstream::outbound(std::int64_t n, bool made) {
@@ -135,7 +136,7 @@ Inbound Upstream::inbound(std::int64_t n, bool late) {
       in.own[s].push_back(change);
     }
     const Answer answer = *line.answer;
-    // The answer's step of the run does not count the changes that it does not hold.
+    // The answer does not hold these changes, and its step of the run does not count them.
     const auto since = static_cast<std::int64_t>(line.own.size()) * c_.link.push_every;
     in.theirs[s] = take_answer(s, n - 1 - since);
     worked_in(s, answer, n);
@@ -152,10 +153,10 @@ Tensor Upstream::take_answer(std::size_t slice, std::int64_t n) {
   return std::move(answer.weights.front().values);
 }
 
-/// The replica hears how far the run was with n of its own mini-batches.
+/// Notes how far the run is ahead of the replica. The answer holds the first n mini-batches of this shard.
 void Upstream::follow_run(std::size_t slice, const Answer& answer, std::int64_t n) {
   if (c_.link.run_rate && slice == 0) {
-    ahead_ = answer.step - of_replica(n) * c_.link.rate_stride;
+    run_ahead_ = answer.step - of_replica(n) * c_.link.rate_stride;
   }
 }
 
@@ -163,27 +164,28 @@ void Upstream::applied(Applied&& made, double now, Effects& fx) {
   residuals_ = std::exchange(made.residuals, {});
   links_ = std::exchange(made.links, {});
   StepWeights next{std::exchange(made.next, {}), std::exchange(made.predictions, {})};
-  travel(std::move(next), std::move(made), now, fx);
+  finish_mini_batch(std::move(next), std::move(made), now, fx);
 }
 
-std::vector<Tensor> Upstream::values_of(std::size_t slice,
-                                        const StepWeights& /*made*/,
-                                        Applied& parts,
-                                        bool /*waits*/) {
+std::vector<Tensor> Upstream::outgoing_values(std::size_t slice,
+                                              const StepWeights& /*made*/,
+                                              Applied& parts,
+                                              bool /*waits*/) {
   return {std::move(parts.outgoing.at(slice))};
 }
 
-void Upstream::travel(StepWeights made, Applied parts, double now, Effects& fx) {
-  const std::int64_t n = mini_batches();
+void Upstream::finish_mini_batch(StepWeights made, Applied parts, double now, Effects& fx) {
+  const std::int64_t n = mini_batch_count();
   const bool wait = waits(n);
   for (std::size_t s = 0; s < lines_.size(); ++s) {
     if (sends(s, n)) {
-      upload(s, values_of(s, made, parts, wait), wait, now, fx);
+      upload(s, outgoing_values(s, made, parts, wait), wait, now, fx);
       if (c_.link.travel == Travel::change) {
-        // Unless an answer replaces it. Of a stream only the last push can come before that answer.
+        // The next change counts from here, unless an answer replaces it (streaming: before the next push, but for the
+        // last one of the run).
         lines_[s].since = made.base.at(s).values;
       }
-    } else if (wait || asks(n)) {
+    } else if (wait || fetches(n)) {
       upload(s, {}, wait, now, fx);
     }
   }
@@ -195,10 +197,10 @@ void Upstream::travel(StepWeights made, Applied parts, double now, Effects& fx) 
   merge(now, fx);
 }
 
-/// `values`: what travels, then the moments; empty: a question alone.
+/// `values`: as outgoing_values(); empty: the Upload only asks for weights.
 void Upstream::upload(
     std::size_t slice, std::vector<Tensor> values, bool wait, double now, Effects& fx) {
-  const std::int64_t n = mini_batches();
+  const std::int64_t n = mini_batch_count();
   Line& line = lines_[slice];
   Upload m{.stamp = {c_.replica, c_.chunk, of_replica(n) - 1, 0},
            .sequence = ++line.sequence,
@@ -212,7 +214,7 @@ void Upstream::upload(
   if (!values.empty()) {
     contribute(m, std::move(values), n);
   }
-  describe(m, n, now);
+  complete_upload(m, n, now);
   line.awaited = wait;
   fx.send(c_.servers[slice], std::move(m));
 }
@@ -221,7 +223,7 @@ void Upstream::contribute(Upload& m, std::vector<Tensor> values, std::int64_t n)
   Line& line = lines_[m.slice];
   m.contribution.mini_batches = n - line.pushed;
   m.contribution.rate = rate_sent();
-  m.contribution.factor = factor_;
+  m.contribution.factor = clip_factor_;
   m.contribution.values = std::move(values);
   if (c_.link.of_reads()) {
     m.reads = std::exchange(line.reads, {});
@@ -232,10 +234,10 @@ void Upstream::contribute(Upload& m, std::vector<Tensor> values, std::int64_t n)
   line.read_version = -1;
 }
 
-/// `made` are the weights of the next step, of which it is known what of the servers' updates they hold.
+/// Installs the weights of the next step, and notes which of the servers' updates they hold.
 void Upstream::install(StepWeights made, double now, Effects& fx) {
   for (const Line& line : lines_) {
-    seen_[host().step() + 1].push_back(line.merged);
+    merged_by_step_[host().step() + 1].push_back(line.merged);
   }
   host().install(std::move(made), now, fx);
 }
@@ -243,7 +245,8 @@ void Upstream::install(StepWeights made, double now, Effects& fx) {
 // -- what comes from the servers -------------------------------------------------------------------
 
 void Upstream::answered(Answer m, double now, Effects& fx) {
-  TROUPE_BELIEVE(m.slice < lines_.size(), "an answer of slice ", m.slice, ", which does not exist");
+  TROUPE_BELIEVE(
+      m.slice < lines_.size(), "an answer for slice ", m.slice, ", which does not exist");
   if (m.pinned) {
     const bool sound = !m.weights.empty() && m.weights.front().values &&
                        check_message(nullptr, m.weights.front().values, sizes_[m.slice]);
@@ -257,7 +260,7 @@ void Upstream::answered(Answer m, double now, Effects& fx) {
   Line& line = lines_.at(slice);
   const bool whole = m.weights.empty() || m.weights.front().values;
   if (!whole && m.since < line.has_version) {
-    return;  // it came twice, or is of a question that was answered since
+    return;  // it has come before, or a newer answer has
   }
   decode(m,
          {.codec = c_.down.empty() ? nullptr : c_.down[slice].get(),
@@ -266,12 +269,12 @@ void Upstream::answered(Answer m, double now, Effects& fx) {
           .has = line.has,
           .has_version = line.has_version});
   const Slice theirs = m.weights.front();
-  const bool again = line.answer.has_value();  // a message that came twice takes no longer
+  const bool again = line.answer.has_value();  // the first arrival is the one whose time counts
   if (!line.take(std::move(m))) {
     return;
   }
   if (!again) {
-    first_came(slice, now);
+    answer_came(slice, now);
   }
   if (!c_.down.empty() && !c_.down_whole) {
     line.has = theirs.values;
@@ -284,14 +287,14 @@ void Upstream::answered(Answer m, double now, Effects& fx) {
   }
 }
 
-/// The next step, once all answers that it waits for have come.
+/// Makes the next step once all answers have come that it waits for.
 void Upstream::merge(double now, Effects& fx) {
   if (!std::all_of(lines_.begin(), lines_.end(), [](const Line& l) { return l.complete(); })) {
     return;
   }
   StepWeights made = std::move(*next_);
   next_.reset();
-  Weights own = made.base;  // and what it alone has predicted
+  Weights own = made.base;  // the weights that the replica's predictions start from
   std::vector<Weights> predicted = std::exchange(made.predictions, {});
   made.base.resize(lines_.size());
   for (std::size_t s = 0; s < lines_.size(); ++s) {
@@ -306,15 +309,16 @@ void Upstream::merge(double now, Effects& fx) {
   install(std::move(made), now, fx);
 }
 
-/// The answer of slice `slice` takes its place in the next step.
+/// Puts the answer of slice `slice` into the next step.
 void Upstream::take_over(std::size_t slice, StepWeights& made) {
   Line& line = lines_[slice];
   Answer answer = std::move(*line.answer);
   line.answer.reset();
   line.awaited = false;
-  line.own.clear();  // it holds them all: a question is answered when its own push is decided
+  // The answer holds these changes: an Upload is answered after the server has dealt with its push.
+  line.own.clear();
   line.note(answer);
-  follow_run(slice, answer, mini_batches());
+  follow_run(slice, answer, mini_batch_count());
   if (c_.link.travel == Travel::change) {
     line.since = answer.weights.front().values;
   }
@@ -327,7 +331,7 @@ void Upstream::take_over(std::size_t slice, StepWeights& made) {
   took_over(slice, answer);
 }
 
-/// Predictions move with the weights that have come.
+/// The job has moved the replica's predictions by as much as the answers have moved the weights.
 void Upstream::job_done(Computed m, double now, Effects& fx) {
   TROUPE_CHECK(
       following_ && m.what == kFollow, "shard ", c_.chunk, ": predictions that nobody asked for");
@@ -338,15 +342,15 @@ void Upstream::job_done(Computed m, double now, Effects& fx) {
 
 void Upstream::rejoin(std::int64_t batch, Effects& fx) {
   TROUPE_CHECK(host().step() == -1 && !next_, "shard ", c_.chunk, ": a Rejoin while it is at work");
-  first_ = batch;
-  seen_.clear();
+  first_batch_ = batch;
+  merged_by_step_.clear();
   next_.emplace();
   for (LinkState& link : links_) {
-    link.messages = batch;  // no message draws what one of before had drawn
+    link.messages = batch;  // no random number is drawn that a message of before has drawn
   }
   for (std::size_t s = 0; s < lines_.size(); ++s) {
     upload(s, {}, true, 0, fx);
-    lines_[s].due = 0;  // a fetch that overlaps begins with the mini-batches
+    lines_[s].due = 0;  // fetches that overlap mini-batches begin with the first of these
     lines_[s].fetch = 0;
   }
 }
@@ -369,14 +373,22 @@ std::string Upstream::waits_for() const {
 void Upstream::archive(Archive& a) {
   Exchange::archive(a);
   archive_sized(a, lines_);
-  a(pinned_, seen_, next_, following_, factor_, first_, ahead_, residuals_, links_);
+  a(pinned_,
+    merged_by_step_,
+    next_,
+    following_,
+    clip_factor_,
+    first_batch_,
+    run_ahead_,
+    residuals_,
+    links_);
   const auto fits = [this](const auto& by_slice) {
     return by_slice.empty() || by_slice.size() == lines_.size();
   };
-  for (const auto& [step, merged] : seen_) {
+  for (const auto& [step, merged] : merged_by_step_) {
     expect_archived(merged.size() == lines_.size(), "the state has other slices than this run");
   }
-  expect_archived(!seen_.empty() && fits(residuals_) && fits(links_) &&
+  expect_archived(!merged_by_step_.empty() && fits(residuals_) && fits(links_) &&
                       (!next_ || fits(next_->base)) && (!following_ || fits(following_->base)),
                   "the state has other slices than this run");
 }
