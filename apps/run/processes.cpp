@@ -59,8 +59,8 @@ Result<Blueprint> blueprint_of(const Invitation& invitation) {
 void make_anew(Cast& cast, const std::vector<int>& process_of, int process) {
   cast.starting.clear();
   for (const std::int32_t replica : replicas_of(cast, process_of, process)) {
-    for (Cast::Again& again : cast.again(replica)) {
-      cast.members[again.id].machine = std::move(again.machine);
+    for (Cast::Replacement& replacement : cast.make_replacements(replica)) {
+      cast.members[replacement.id].machine = std::move(replacement.machine);
     }
   }
 }

@@ -82,12 +82,12 @@ void Casting::add_workers(std::int32_t r) {
   }
 }
 
-std::vector<Cast::Again> Casting::again(std::int32_t r) {
+std::vector<Cast::Replacement> Casting::make_replacements(std::int32_t r) {
   returns_ = true;
   add_source(r);
   add_workers(r);
   streams_on_ = {};
-  return std::exchange(again_, {});
+  return std::exchange(replacements_, {});
 }
 
 void Casting::add(ActorId id,
@@ -96,7 +96,7 @@ void Casting::add(ActorId id,
                   Precision precision,
                   std::int32_t stage) {
   if (returns_) {
-    again_.push_back({id, std::move(machine)});
+    replacements_.push_back({id, std::move(machine)});
     return;
   }
   TROUPE_CHECK(id == cast_.members.size(), "members are made in the order of the roster");
@@ -114,8 +114,8 @@ Cast build_cast(const Blueprint& blueprint) {
   const auto casting = std::make_shared<Casting>(blueprint);
   Cast cast = casting->all();
   if (blueprint.link) {
-    cast.again = [casting](std::int32_t replica) {
-      return casting->again(replica);
+    cast.make_replacements = [casting](std::int32_t replica) {
+      return casting->make_replacements(replica);
     };
   }
   return cast;

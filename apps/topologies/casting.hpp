@@ -27,7 +27,7 @@ class Casting {
   Cast all();
 
   /// The machines of replica `r` anew; they wait for Rejoin.
-  std::vector<Cast::Again> again(std::int32_t r);
+  std::vector<Cast::Replacement> make_replacements(std::int32_t r);
 
  private:
   void add(ActorId id,
@@ -85,8 +85,8 @@ class Casting {
   /// What chunks start with, by device: the same handles for all replicas, as nobody changes what others have, too.
   std::map<std::pair<Device, std::size_t>, std::vector<Tensor>> starting_;
   Cast cast_;
-  bool returns_ = false;  // a replica comes back: its machines go to again_
-  std::vector<Cast::Again> again_;
+  bool returns_ = false;  // a replica comes back: its machines go to replacements_
+  std::vector<Cast::Replacement> replacements_;
 };
 
 }  // namespace troupe

@@ -74,7 +74,7 @@ class Agenda {
   bool play_next_fault();
   void kill_host(const Faults::Death& death);
   void revive_host(int host);
-  void replace_machine(Cast::Again& again);
+  void replace_machine(Cast::Replacement& replacement);
   bool hosts_are_up(std::int32_t replica) const;
   void replace_replica(std::int32_t replica);
   bool is_of_former_life(const Entry& entry) const;

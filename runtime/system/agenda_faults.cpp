@@ -93,7 +93,7 @@ void Agenda::revive_host(int host) {
     }
   }
   for (const std::int32_t replica : replicas) {
-    if (cast_.again && hosts_are_up(replica)) {
+    if (cast_.make_replacements && hosts_are_up(replica)) {
       replace_replica(replica);
     }
   }
@@ -111,19 +111,19 @@ bool Agenda::hosts_are_up(std::int32_t replica) const {
 /// Replaces all machines of the replica, also those that were not lost. Messages to the former ones and from them are
 /// never delivered (is_of_former_life).
 void Agenda::replace_replica(std::int32_t replica) {
-  for (Cast::Again& again : cast_.again(replica)) {
-    replace_machine(again);
+  for (Cast::Replacement& replacement : cast_.make_replacements(replica)) {
+    replace_machine(replacement);
   }
   post(now_, cast_.director.id, Returned{replica});
 }
 
-void Agenda::replace_machine(Cast::Again& again) {
-  Cast::Member& member = cast_.members[again.id];
-  member.machine = std::move(again.machine);
+void Agenda::replace_machine(Cast::Replacement& replacement) {
+  Cast::Member& member = cast_.members[replacement.id];
+  member.machine = std::move(replacement.machine);
   thread_free_at_[static_cast<std::size_t>(member.thread)] = now_;
-  gone_.erase(again.id);
-  ++lives_[again.id];
-  witness_->renewed(again.id);
+  gone_.erase(replacement.id);
+  ++lives_[replacement.id];
+  witness_->renewed(replacement.id);
 }
 
 /// Whether the message was sent to a machine that has been replaced since, or by one, unless it tells the Director that

@@ -1,6 +1,6 @@
-// An actor is a plain state machine, `on(message, now) -> effects`. Its inputs are its inbox and
-// the clock, nothing else, so the same machine runs on threads (threads.hpp) and under a virtual
-// clock (agenda.hpp).
+// A machine is an actor's logic: a plain state machine, `on(message, now) -> effects`. Its only inputs are its messages and
+// the time. A driver delivers the messages and carries out the effects; there is one for threads (threads.hpp) and one
+// for virtual time (agenda.hpp), and the same machine runs under both.
 #pragma once
 
 #include "kernels/stream.hpp"
@@ -23,54 +23,54 @@ class Archive;
 
 /// What a job is, for the time model and the busy account.
 enum class Work : std::uint8_t {
-  unmodelled,  // takes no modelled time: the Source's batches, marks, norms
+  unmodelled,  // takes no time in the model: gathering samples, evaluations, norms
   forward,
   input_gradient,
   weight_gradient,
   backward,  // both halves at once
   update,
-  predict,  // of a predictor of error signals
+  predict,  // forward of a Predictor of error signals, and its training
   teach,
-  predict_input,  // of a predictor of inputs
+  predict_input,  // the same of a Predictor of inputs
   teach_input,
 };
 
-/// A pure function of tensor handles, run by the driver on the machine's device. Mutable tensors
-/// move in and come back.
+/// A job: a pure function of tensors, which the driver runs on the machine's device. Tensors that it changes in place move
+/// into it and come back with its result.
 struct Run {
-  Lane lane = Lane::sequence;
+  Lane lane = Lane::sequence;  // results of one lane come back in order
   Work work = Work::unmodelled;
-  std::int32_t stage = 0;  // whose modelled time applies
+  std::int32_t stage = 0;  // the stage whose speed the time model applies
   Stamp stamp;
-  bool shared = false;                    // a server's: a slow replica does not make it slow
-  std::function<Message(Stream&)> job{};  // makes the Ran that the machine gets (Actor::run)
+  bool shared = false;  // work of a server, which a slow replica does not slow down
+  std::function<Message(Stream&)> job{};  // returns the message Ran<T> for the machine (Actor::run)
 };
 
-/// Of what a run has ended that could not go on.
+/// Why a run has ended that could not go on.
 enum class LossKind : std::uint8_t {
   none,
-  machine,  // one whose handler has thrown
-  process,  // one that was lost with the process that it played in, or the way to all others
-  stall,    // nothing was left to happen
+  machine,  // a handler of a machine has thrown
+  process,  // a process was lost with its machines, or could reach no other
+  stall,    // no message was under way
 };
 
 /// How a run ended.
 struct Ending {
   int exit_code = 0;
   std::string cause;      // empty where all is well
-  std::int64_t step = 0;  // at which the run ended
-  // Step of the final weights where it is another (record.best)
+  std::int64_t step = 0;  // the run's last step
+  // The step of `weights` where it is not the last one (record.best)
   std::optional<std::int64_t> best{};
   std::vector<Weights> weights;                // by chunk; empty where the run failed
   std::vector<std::vector<Tensor>> buffers{};  // by chunk, in layer order
-  double seconds = 0;  // of the run's clock, when it ended; the driver's to fill in
+  double seconds = 0;  // of the run's clock, when it ended; the driver fills it in
   LossKind loss = LossKind::none;
 };
 
-/// What a machine wants done. Filled by `on`, carried out by the driver in this order: sends, runs.
+/// What a machine wants done. `on` fills it; the driver carries it out, sends before runs.
 class Effects {
  public:
-  /// One of them; made by Effects alone, so that no message goes to who does not understand it.
+  /// A message on its way. Only Effects makes one, so that no recipient gets a message that it does not understand.
   class Send {
    public:
     ActorId to;
@@ -80,8 +80,8 @@ class Effects {
    private:
     friend class Effects;
 
-    Send(ActorId whom, Message says, bool travels)
-        : to(whom), message(std::move(says)), modelled(travels) {}
+    Send(ActorId recipient, Message content, bool takes_time)
+        : to(recipient), message(std::move(content)), modelled(takes_time) {}
   };
 
   template <class Role, class M>
@@ -89,22 +89,22 @@ class Effects {
     send_if<Role, M>(to.id, std::forward<M>(message), std::remove_cvref_t<M>::kFacts.travels);
   }
 
-  /// To a machine on the same thread, or of what takes no time in the model: no link takes time.
+  /// The same without the link's time: to a machine on the same thread, or for what takes no time in the model.
   template <class Role, class M>
   void send_beside(Ref<Role> to, M&& message) {
     send_if<Role, M>(to.id, std::forward<M>(message), false);
   }
 
-  /// What a machine has said, to one that understands what the machine that it was said to does.
-  void pass_on(ActorId to, Message said, bool modelled) {
-    sends.push_back(Send(to, std::move(said), modelled));
+  /// Forwards a message to a machine with the role of its first recipient: nothing is checked here.
+  void pass_on(ActorId to, Message message, bool modelled) {
+    sends.push_back(Send(to, std::move(message), modelled));
   }
 
   void run(Run job) { runs.push_back(std::move(job)); }
 
   void record(RecordEntry entry) { records.push_back(std::move(entry)); }
 
-  /// An Alarm to the machine itself at time `at`; of several asked for in one turn the last counts.
+  /// Asks for an Alarm at time `at`; of several that one call of `on` asks for, the last counts.
   void wake(double at) { alarm = at; }
 
   void finish(Ending how) { ending = std::move(how); }
@@ -132,8 +132,8 @@ class Effects {
   }
 };
 
-/// What a machine holds of the model, asked for where a run has stalled: the newest weights of a chunk
-/// or of one of its slices, and buffers of chunks.
+/// What is left of the model in a machine when a run has stalled: the newest weights of a chunk or of one of its slices,
+/// and buffers of chunks.
 struct Remains {
   std::vector<Concluded> weights;
   std::vector<Buffers> buffers;
@@ -148,22 +148,22 @@ class Machine {
   /// left to do.
   virtual std::string waits_for() const = 0;
 
-  /// What it has of the model; nothing where that is not its part.
+  /// What it has of the model; nothing in a machine that has none of it.
   virtual Remains remains() const { return {}; }
 
-  /// Writes all that changes while it plays, or reads it back into a machine that was made alike, for
-  /// checkpoints. ArchiveError by default: it cannot.
+  /// For checkpoints: writes all its state, or reads it into a machine that was made from the same Config. ArchiveError
+  /// by default: the machine cannot be written.
   virtual void archive(Archive& a);
 
-  /// What it may be told: the type of its actor follows from it.
+  /// Which messages it understands.
   virtual RoleTag role() const { return AnyRole{}; }
 
-  /// As what it speaks: what is wrapped around an actor is told more than that, and says no more.
+  /// The role that it sends messages as. A machine around another one understands more, but speaks as the inner one.
   virtual RoleTag speaks_as() const { return role(); }
 };
 
-/// What `make` made, T, as the message Ran<T>; its tensors are ready when the device is done with
-/// them.
+/// Calls make(stream), which returns a T, and returns it as the message Ran<T>. Its tensors are ready() when the device has
+/// computed them.
 template <class F>
 Message ran(Lane lane, F& make, Stream& stream) {
   using T = std::invoke_result_t<F&, Stream&>;
@@ -175,8 +175,8 @@ Message ran(Lane lane, F& make, Stream& stream) {
   return done;
 }
 
-/// Hands each message to `Self::handle(M, double now, Effects&)`; what its role does not list is a
-/// bug.
+/// A machine with a role. Hands each message M to `Self::handle(M, double now, Effects&)`; one that the role does not list
+/// is a bug.
 template <class Self, class Role>
 class Actor : public Machine {
  public:
@@ -190,44 +190,45 @@ class Actor : public Machine {
   }
 
  protected:
-  /// Asks for a kernel job. What make(Stream&) returns, a T, comes back as Ran<T>.
+  /// Asks for a job. What make(Stream&) returns, a T, comes back as the message Ran<T>.
   template <class F>
-  static void run(Effects& effects, Run how, F&& make) {
+  static void run(Effects& effects, Run job, F&& make) {
     using T = std::invoke_result_t<F&, Stream&>;
     static_assert(Role::template accepts<Ran<T>>, "the machine does not understand its own job");
-    how.job = [lane = how.lane, make = std::forward<F>(make)](Stream& stream) mutable {
+    job.job = [lane = job.lane, make = std::forward<F>(make)](Stream& stream) mutable {
       return ran(lane, make, stream);
     };
-    effects.run(std::move(how));
+    effects.run(std::move(job));
   }
 };
 
-/// Machines with their names, threads and devices: everything a driver needs to bring them to life.
+/// The machines of a run with their names, threads and devices: everything that a driver needs to run them.
 struct Cast {
   struct Member {
     std::string name;  // "stage-2"
     std::unique_ptr<Machine> machine;
     int thread = 0;  // members of one thread share it; numbered from 0
     Device device;
-    Precision precision = Precision::fp32;  // of its jobs' products
-    std::int32_t replica = -1;              // that dies with it; -1: everybody's
-    std::int32_t stage = -1;  // whose time its thread's jobs take, over all replicas; -1: nobody's
+    Precision precision = Precision::fp32;  // of matrix products in its jobs
+    std::int32_t replica = -1;  // the replica that is lost with it; -1: it belongs to none
+    std::int32_t stage =
+        -1;  // the stage that its thread belongs to, counted over all replicas; -1: none
   };
 
   /// A machine that takes the place of one that is gone.
-  struct Again {
+  struct Replacement {
     ActorId id = 0;
     std::unique_ptr<Machine> machine;
   };
 
   std::vector<Member> members;    // by ActorId
-  std::vector<ActorId> starting;  // who gets Start, in this order
+  std::vector<ActorId> starting;  // those that get Start, in this order
   Ref<DirectorRole> director;
   int threads = 0;
-  /// The machines of a replica anew, which know nothing and wait for Rejoin. Empty: what has died stays
-  /// dead.
-  std::function<std::vector<Again>(std::int32_t replica)> again{};
-  /// By the first copy of a machine, the others (callers.hpp), for who watches the run.
+  /// Makes the machines of a replica once more, without any state; they wait for Rejoin. Empty: a replica that is lost does
+  /// not come back.
+  std::function<std::vector<Replacement>(std::int32_t replica)> make_replacements{};
+  /// By the first copy of a machine: its other copies (callers.hpp), which the Witness has to know.
   std::map<ActorId, std::vector<ActorId>> copies{};
 };
 

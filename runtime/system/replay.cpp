@@ -74,16 +74,16 @@ std::optional<Message> Replay::lost_with_process(std::int64_t machine) {
 std::optional<Message> Replay::returned(std::int32_t replica) {
   const auto count = static_cast<std::int32_t>(
       std::ranges::count_if(cast_.members, [&](const auto& m) { return m.replica == replica; }));
-  if (!cast_.again || replica < 0 || count == 0) {
+  if (!cast_.make_replacements || replica < 0 || count == 0) {
     return {};
   }
-  for (Cast::Again& again : cast_.again(replica)) {
-    cast_.members[again.id].machine = std::move(again.machine);
-    gone_.erase(again.id);
-    waiting_[again.id].clear();
+  for (Cast::Replacement& replacement : cast_.make_replacements(replica)) {
+    cast_.members[replacement.id].machine = std::move(replacement.machine);
+    gone_.erase(replacement.id);
+    waiting_[replacement.id].clear();
     for (std::deque<Message>& waiting : waiting_) {
       std::erase_if(waiting, [&](const Message& message) {
-        return message.from == again.id && !holds_alternative<Down>(message);
+        return message.from == replacement.id && !holds_alternative<Down>(message);
       });
     }
   }

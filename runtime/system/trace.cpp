@@ -278,14 +278,15 @@ Trace::Trace(Cast& cast, Config config) : config_(std::move(config)) {
   for (std::size_t id = 0; id < cast.members.size(); ++id) {
     put_around(cast, static_cast<ActorId>(id), cast.members[id].machine);
   }
-  if (cast.again) {
-    cast.again = [this, &cast, again = std::move(cast.again)](std::int32_t replica) {
-      std::vector<Cast::Again> all = again(replica);
-      for (Cast::Again& one : all) {
-        put_around(cast, one.id, one.machine);
-      }
-      return all;
-    };
+  if (cast.make_replacements) {
+    cast.make_replacements =
+        [this, &cast, make = std::move(cast.make_replacements)](std::int32_t replica) {
+          std::vector<Cast::Replacement> all = make(replica);
+          for (Cast::Replacement& one : all) {
+            put_around(cast, one.id, one.machine);
+          }
+          return all;
+        };
   }
 }
 

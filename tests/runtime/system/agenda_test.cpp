@@ -213,8 +213,8 @@ std::vector<std::pair<double, std::int64_t>> heard_of(const std::vector<std::str
   a.cast.starting = {sender, clock};
   a.cast.members[listener].replica = 0;
   a.cast.members[sender].replica = 1;
-  a.cast.again = [&](std::int32_t replica) {
-    std::vector<Cast::Again> made(1);
+  a.cast.make_replacements = [&](std::int32_t replica) {
+    std::vector<Cast::Replacement> made(1);
     made[0] = {replica == 0 ? listener : sender, std::make_unique<Script>(hears, "")};
     return made;
   };
