@@ -1,6 +1,6 @@
-// A tensor is a handle: shape, type, and a counted reference to a buffer on a device. Copying a
-// handle copies no data. Once a handle has been given to another actor its contents no longer
-// change.
+// A Tensor is a handle: a shape, a type and a counted reference to a buffer on a device. Copying a handle copies no data.
+// Once a handle has been given to another actor, nobody may change its contents any more; exclusive() tells whether a
+// buffer may still be written.
 #pragma once
 
 #include "kernels/buffer.hpp"
@@ -49,7 +49,7 @@ constexpr DType dtype_of<BFloat16>() {
 
 class Tensor {
  public:
-  Tensor() = default;  // holds nothing; test with `if (tensor)`
+  Tensor() = default;  // empty: it has no buffer, and converts to false
 
   Tensor(BufferRef buffer, Shape shape, DType type, std::int64_t offset = 0)
       : shape_(shape), offset_(offset), buffer_(std::move(buffer)), type_(type) {}
@@ -69,28 +69,29 @@ class Tensor {
   /// True where no other handle shares the buffer, so that it may be written in place.
   bool exclusive() const { return buffer_ && buffer_.use_count() == 1; }
 
-  /// The elements; on a GPU a device pointer. The caller keeps the handle alive while it uses them.
+  /// Pointer to the elements; of a GPU tensor a device pointer. The caller keeps the handle alive while it uses them.
   template <class T>
   T* data() const {
-    TROUPE_CHECK(buffer_ && dtype_of<T>() == type_, "[Tensor] wrong type or empty");
+    TROUPE_CHECK(buffer_ && dtype_of<T>() == type_,
+                 "[Tensor] data() of an empty tensor, or as another type");
     return reinterpret_cast<T*>(buffer_->data()) + offset_;
   }
 
   /// All elements of a CPU tensor.
   template <class T>
   std::span<T> span() const {
-    TROUPE_CHECK(buffer_ && device().kind == DeviceKind::cpu, "[Tensor] span of a GPU tensor");
+    TROUPE_CHECK(buffer_ && device().kind == DeviceKind::cpu,
+                 "[Tensor] span() of a tensor that is empty or on a GPU");
     return {data<T>(), static_cast<std::size_t>(elements())};
   }
 
   /// A part of the same buffer: `offset` in elements from this tensor's first.
   Tensor view(std::int64_t offset, Shape shape) const;
 
-  /// The same elements under another shape of as many.
+  /// The same elements in another shape that has as many.
   Tensor reshape(Shape shape) const { return view(0, shape); }
 
-  /// Set by whoever hands the tensor to another thread: its contents are complete when this has
-  /// passed.
+  /// The event after which the contents are complete. Whoever hands the tensor to another thread sets it.
   const Event& ready() const { return ready_; }
 
   void set_ready(Event event) { ready_ = std::move(event); }
@@ -103,13 +104,13 @@ class Tensor {
   DType type_ = DType::float32;
 };
 
-/// Named tensors that cross a cut together. The first is the activation itself; skips travel beside
-/// it.
+/// An entry of a Bundle.
 struct NamedTensor {
   std::string name;
   Tensor tensor;
 };
 
+/// The tensors that one layer hands to the next: first the activation "x", then the skip connections that are open there.
 using Bundle = std::vector<NamedTensor>;
 
 }  // namespace troupe

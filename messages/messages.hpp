@@ -1,6 +1,6 @@
-// Everything that machines say to one another, for who has to do with all of it: a machine includes the conversations that
-// it takes part in. Requests are imperatives, facts participles, answers end in Reply. In process these travel as they are,
-// tensors as handles; README.md has the table of who says what to whom.
+// All messages between machines, for code that deals with every kind of them. A machine includes only the headers below that
+// it needs. A request is named by an imperative, a fact by a participle, an answer by a name with Reply. Within a process
+// messages are passed on without a copy of their tensors. README.md has a table of who sends what to whom.
 #pragma once
 
 #include "messages/copies.hpp"
@@ -21,7 +21,7 @@
 
 namespace troupe {
 
-/// Calls f with what the message says.
+/// Calls f with the struct that `message` holds, one of Each. f returns the same type for all of them, also for Start.
 template <class F, class M, class... Each>
 decltype(auto) visit_as(F& f, M& message, List<Each...>) {
   using Result =
@@ -29,10 +29,11 @@ decltype(auto) visit_as(F& f, M& message, List<Each...>) {
   constexpr Result (*const kCalls[])(F&, M&) = {[](F& call, M& m) -> Result {
     return call(*get_if<Each>(&m));
   }...};
-  TROUPE_CHECK(message, "a message that says nothing");
+  TROUPE_CHECK(message, "visit() of a message that was moved from");
   return kCalls[message.index()](f, message);
 }
 
+/// Calls f with the struct that `message` holds, whatever its kind.
 template <class F, class M>
 
 requires(std::is_same_v<std::remove_const_t<M>, Message>) decltype(auto) visit(F&& f, M& message) {

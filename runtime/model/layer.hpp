@@ -1,16 +1,14 @@
-// Layers are pure functions of explicit weights, in three parts:
+// A layer is three pure functions of its weights w. A bundle is the activation "x" and, behind it, the skip connections that
+// are open there, so that a network may be cut into chunks between any two layers. `error` is a bundle of gradients by
+// these tensors.
 //
 //   forward(w, bundle) -> bundle, saved
 //   input_gradient(w, saved, error) -> error, saved
 //   weight_gradient(saved) -> g
 //
-// What weight_gradient does not need is released by input_gradient. The usual backward is their
-// composition. This one split serves zero-bubble schedules, stale weights and reconstructed ones:
-// input_gradient may be given other weights than forward was. Layers hold shapes and no tensors;
-// one object serves all threads.
-//
-// A layer works on the bundle that a cut could send: the activation "x" comes first, open skip
-// connections stand beside it. So a network may be cut between any two layers.
+// A backward is input_gradient and then weight_gradient. They are apart because zero-bubble schedules run them at different
+// times. input_gradient may be given other weights than forward was, and drops from `saved` what weight_gradient does not
+// need. A layer object has shapes and no tensors; all threads share it.
 #pragma once
 
 #include "kernels/activation.hpp"
@@ -25,8 +23,8 @@
 
 namespace troupe {
 
-/// How a parameter starts. Numbers come from the host, keyed by seed and name: the same for every
-/// cut and backend.
+/// The initial values of a parameter. The CPU draws them by seed and name, so that they do not depend on the cut into chunks
+/// or on the device.
 enum class Initial : std::uint8_t {
   uniform_fan_in,  // U(-1, 1) / sqrt(fan in): PyTorch's default for weights and biases
   lecun_normal,    // N(0, 1 / fan in)
@@ -36,55 +34,56 @@ enum class Initial : std::uint8_t {
   one,
 };
 
-/// In which order a file of weights has the elements of a parameter (runtime/checkpoint/weights.hpp).
+/// In which order a file of weights has the elements of a parameter, which is PyTorch's (runtime/checkpoint/weights.hpp).
 enum class FileOrder : std::uint8_t {
-  as_here,
-  filters,  // (O, kh, kw, C) here, PyTorch's (O, C, kh, kw) there
-  flattens,  // (out, in) of a layer that flattens its input; of an image (H, W, C) there (out, C H W)
+  as_here,   // the same as in memory
+  filters,   // of a convolution: (O, C, kh, kw); in memory (O, kh, kw, C)
+  flattens,  // (out, in) of a layer that flattens an image: `in` is C H W; in memory H W C
 };
 
 struct Piece;
 
 struct ParameterSpec {
-  std::string name{};  // "dense1.weight": independent of the cut in depth
+  std::string name{};  // "dense1.weight": does not depend on the cut into chunks
   Shape shape{};
   Initial initial = Initial::zero;
   std::int64_t fan_in = 1;
   double deviation = 0;  // Initial::normal
-  bool matrix = false;   // a hidden layer's matrix: what muon orthogonalises, as (shape[0], rest)
-  /// Read by a layer of another name too, under this same name: one parameter, whose gradients are
-  /// added up. All that share it say so.
+  bool matrix = false;   // a hidden layer's matrix (shape[0], rest), which muon orthogonalises
+  /// Another layer has the same parameter under the same name, and their gradients are added up. Each layer that shares it
+  /// says so.
   bool tied = false;
-  bool table = false;  // an embedding: its rows are looked up
+  bool table = false;  // an embedding, whose rows are looked up
   FileOrder order = FileOrder::as_here;
-  std::shared_ptr<const Piece> piece{};  // of a parameter that is cut in width; null: all of it
+  std::shared_ptr<const Piece>
+      piece{};  // the part of a parameter that is cut in width; null: all of it
 
-  /// Of the whole parameter: as files have it.
+  /// The name of the whole parameter, which files have.
   const std::string& whole_name() const;
 };
 
-/// What one part has of a parameter that is cut in width. The whole parameter is seen as (outer, sum of groups, inner),
-/// and of each group the part has its share, rows_of(), one group behind the other.
+/// What one part has of a parameter when a chunk is cut in width (runtime/model/width.hpp). The whole parameter is seen as a
+/// tensor (outer, sum of groups, inner). The part has its share, rows_of(), of each group, one group after the other.
 struct Piece {
-  ParameterSpec of;  // the whole one
+  ParameterSpec of;  // the whole parameter
   std::int64_t outer = 1;
   std::vector<std::int64_t> groups;
   std::int64_t inner = 1;
-  std::int64_t rank = 0;
-  std::int64_t parts = 1;
+  std::int64_t rank = 0;   // of the part
+  std::int64_t parts = 1;  // how many there are
 };
 
-using Parameters = std::span<const Tensor>;  // one tensor a ParameterSpec, in that order
+using Parameters = std::span<const Tensor>;  // one tensor for each ParameterSpec, in their order
 using Saved = std::vector<Tensor>;
-using LayerBuffers = std::span<Tensor>;  // one tensor a spec of Layer::buffers()
+using LayerBuffers = std::span<Tensor>;  // one tensor for each of Layer::buffers()
 
-/// Where a parameter's gradient goes.
+/// Where the gradient of a parameter is written.
 struct Gradient {
   Tensor to;
   bool accumulate = false;  // add to what is there
 };
 
-using Gradients = std::span<const Gradient>;  // one a ParameterSpec
+using Gradients = std::span<const Gradient>;  // one for each ParameterSpec
 
 /// FLOPs of one sample.
 struct Flops {
@@ -95,27 +94,27 @@ struct Flops {
   double total() const { return forward + input_gradient + weight_gradient; }
 };
 
-/// What a layer may know besides weights and data.
+/// What a layer knows besides its weights and its input.
 struct Pass {
   Stream& stream;
-  bool training = true;  // statistics of this micro-batch, dropout; else what the buffers say
+  bool training = true;  // dropout, and statistics of this micro-batch; else those in the buffers
   std::uint64_t seed = 0;
-  /// Samples of the run before this micro-batch: keys randomness by sample, so that it does not
-  /// depend on how mini-batches are cut, and a recomputed forward meets the same.
+  /// Samples of the run before this micro-batch. Random numbers are drawn by sample: they do not depend on how mini-batches
+  /// are cut, and a recomputed forward draws the same ones.
   std::int64_t first_sample = 0;
 };
 
-/// Shapes of one sample, by entry of the bundle.
+/// The shape of one sample of an entry of a bundle.
 struct NamedShape {
   std::string name;
   Shape shape;
-  std::int64_t share = 1;  // of so many parts, each of which has as many of the samples
+  std::int64_t share = 1;  // the samples are shared by so many parts
 };
 
 using BundleShape = std::vector<NamedShape>;
 
-/// How the parts of a chunk that is cut in width hold an activation between two layers (runtime/model/width.hpp). The
-/// gradients by it are spread likewise, but for `whole`: there each part has a summand of them.
+/// How an activation is spread over the parts of a chunk that is cut in width (runtime/model/width.hpp). Its gradient is spread
+/// likewise; but where each part has the whole activation, each has a summand of the gradient.
 enum class Holding : std::uint8_t {
   whole,    // each part has all of it
   rows,     // each part has its own samples
@@ -123,42 +122,43 @@ enum class Holding : std::uint8_t {
   sum,      // each part has a summand
 };
 
-/// One of `parts` that work on a chunk together.
+/// One of the `parts` that work on a chunk together.
 struct WidthPart {
   std::int64_t rank = 0;
   std::int64_t parts = 1;
 
-  /// Whether each part can have the same number of `all`.
+  /// Whether all parts can have equally many of `all`.
   bool divides(std::int64_t all) const { return all % parts == 0; }
 };
 
-/// What a part has of `all` samples, or classes: as equal a share as there is.
+/// A part's share of samples, or of classes.
 struct RowRange {
   std::int64_t first = 0;
   std::int64_t count = 0;
 };
 
+/// The share that `part` has of `all`; shares differ by at most one.
 RowRange rows_of(std::int64_t all, const WidthPart& part);
 
-/// An activation as the parts have it.
+/// An activation that is spread over parts.
 struct Held {
-  Shape whole;  // of a sample, were it in one place
+  Shape whole;  // of a sample, all parts together
   Holding spread = Holding::whole;
-  /// Of columns: the last dimension is so many groups, and each part has its share of each, one behind the other. Empty:
-  /// it is one.
+  /// Where columns are spread: the sizes of the groups in the last dimension. Each part has its share of each group, one
+  /// after the other. Empty: one group.
   std::vector<std::int64_t> groups{};
 };
 
 class Layer;
 
-/// What a part makes of a layer.
+/// What one part computes of a layer.
 struct LayerPart {
   std::shared_ptr<const Layer>
       layer{};                         // null: the layer as it is, whose parameters all parts share
-  Holding out = Holding::rows;         // what comes of it
-  std::vector<std::int64_t> groups{};  // ... as Held::groups
+  Holding out = Holding::rows;         // how its output is spread
+  std::vector<std::int64_t> groups{};  // of its output, as Held::groups
   std::shared_ptr<const Layer>
-      behind{};  // of a sum: what is made of it once it is added up and spread by rows
+      behind{};  // where the output is summands: the layer that their sum goes through, by rows
 };
 
 class Layer {
@@ -171,49 +171,48 @@ class Layer {
 
   virtual std::vector<ParameterSpec> parameters() const { return {}; }
 
-  /// State that no gradient drives (running statistics): float32, replaced by each training
-  /// forward, read by every other.
+  /// State that has no gradient (running statistics): float32; a training forward replaces it, any other reads it.
   virtual std::vector<ParameterSpec> buffers() const { return {}; }
 
-  /// Turns the shapes before this layer into those after it.
+  /// Turns the shapes of its input bundle into those of its output bundle.
   virtual void shapes(BundleShape& bundle) const = 0;
 
   virtual Flops flops() const { return {}; }
 
-  /// Whether what comes in (activations, and the gradients by its outputs) may be of the stream's operand_type(): else it is
-  /// float32. What goes out may be of either.
+  /// Whether its inputs (activations, and gradients by its outputs) may have the stream's operand_type(); else they are
+  /// float32. Its outputs may have either type.
   virtual bool takes_operands() const { return false; }
 
-  /// The skip connection that it opens, closes or works on; "": none.
+  /// The name of the skip connection that it opens, closes or works on; "": none.
   virtual std::string skip() const { return ""; }
 
-  /// What `part` makes of it where what it works on is held like `in`. Nothing: it is not made for that.
+  /// What `part` computes of this layer if its input is spread like `in`. Nothing: the layer cannot be cut so.
   virtual std::optional<LayerPart> part(const Held& /*in*/, const WidthPart& /*part*/) const {
     return {};
   }
 
-  /// Bytes kept from forward to backward, of one sample.
+  /// Bytes that are kept from forward to backward for each sample.
   virtual std::int64_t saved_bytes() const = 0;
 
-  /// Replaces what it works on in `bundle`; each tensor (B, ...). Fills `saved`. In training,
-  /// replaces the tensors in `buffers`.
+  /// Replaces its inputs in `bundle`, tensors (B, ...), by its outputs, and fills `saved`. In training, also replaces the
+  /// tensors in `buffers`.
   virtual void forward(
       const Pass& pass, Parameters w, LayerBuffers buffers, Bundle& bundle, Saved& saved) const = 0;
 
-  /// Turns the gradients by its outputs into those by its inputs; where `want_dx` is false "x" may
-  /// become empty. Leaves in `saved` what weight_gradient needs. May write into gradients that are
-  /// exclusive.
+  /// Replaces the gradients by its outputs in `error` by those by its inputs; if `want_dx` is false, that of "x" may become
+  /// empty. Leaves in `saved` what weight_gradient needs. May overwrite gradients that no other handle shares
+  /// (Tensor::exclusive).
   virtual void input_gradient(
       const Pass& pass, Parameters w, Saved& saved, Bundle& error, bool want_dx) const = 0;
 
-  /// One Gradient a parameter; of a layer without parameters there is nothing to do.
+  /// Writes or adds the gradient of each parameter; a layer without parameters does nothing.
   virtual void weight_gradient(Stream& /*stream*/, const Saved& /*saved*/, Gradients /*g*/) const {}
 
  private:
   std::string name_;
 };
 
-/// A layer that turns x into y and looks at nothing else.
+/// A layer that turns "x" into y and leaves the rest of the bundle alone.
 class PlainLayer : public Layer {
  public:
   using Layer::Layer;
@@ -227,7 +226,7 @@ class PlainLayer : public Layer {
                            const Tensor& x,
                            Saved& saved) const = 0;
 
-  /// dy -> dx; an empty tensor where `want_dx` is false.
+  /// dy -> dx, the gradients by y and x; may be empty if `want_dx` is false.
   virtual Tensor transform_gradient(
       const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool want_dx) const = 0;
 
@@ -241,7 +240,7 @@ class PlainLayer : public Layer {
       const Pass& pass, Parameters w, Saved& saved, Bundle& error, bool want_dx) const final;
 };
 
-/// `part`'s piece of a parameter, of this shape.
+/// The spec of the piece, with this shape, that `part` has of a parameter (Piece).
 ParameterSpec piece_of(const ParameterSpec& whole,
                        const Shape& shape,
                        std::int64_t outer,
@@ -249,19 +248,19 @@ ParameterSpec piece_of(const ParameterSpec& whole,
                        std::int64_t inner,
                        const WidthPart& part);
 
-/// The elements that a piece has of the whole parameter's.
+/// Copies the elements of a piece from those of the whole parameter.
 std::vector<float> piece_values(const ParameterSpec& piece, std::span<const float> whole);
 
-/// ... put where they belong in the whole parameter's.
+/// Writes the elements of a piece, `own`, to where they belong in the whole parameter.
 void put_piece(const ParameterSpec& piece, std::span<const float> own, std::span<float> whole);
 
-/// A sample's shape with the part's share of the last dimension.
+/// The shape of a sample with the part's share of the last dimension.
 Shape columns_of(const Shape& whole, const WidthPart& part);
 
-/// (rows, sample...).
+/// The shape (rows, sample...).
 Shape with_batch(std::int64_t rows, const Shape& sample);
 
-/// dy * f' in place where nobody else holds dy; `saved` as activation_backward wants it.
+/// dy * f', in place if no other handle shares dy. `saved`: as activation_backward() (kernels/activation.hpp) needs it.
 Tensor through_activation(Stream& stream, ActivationKind kind, const Tensor& saved, Tensor dy);
 
 }  // namespace troupe
