@@ -35,7 +35,7 @@ Result<int> number_in(const std::string& name, const std::string& text, int leas
   const auto [read, code] = std::from_chars(text.data(), end, number);
   if (text.empty() || read != end || code != std::errc() || number < least || number > most) {
     return wrong_environment(
-        concat(name, " is \"", text, "\", right is a number from ", least, " to ", most));
+        concat(name, " is \"", text, "\", use a number from ", least, " to ", most));
   }
   return number;
 }

@@ -8,7 +8,7 @@
 namespace troupe {
 
 /// The machines. Initial weights are made here. Where replicas share servers one can come back
-/// (Cast::again), as long as the blueprint lives.
+/// (Cast::make_replacements), as long as the blueprint lives.
 Cast build_cast(const Blueprint& blueprint);
 
 }  // namespace troupe

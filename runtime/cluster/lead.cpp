@@ -28,13 +28,13 @@ Lead::~Lead() {
 
 // -- on the channel's thread -----------------------------------------------------------------------
 
-/// By which a word of process `from` is judged.
+/// What decides whether a parcel of process `from` may come now.
 Moment Lead::moment(int from) const {
   const std::lock_guard lock(mutex_);
   return {.ended = closed_,
           .left = members_.at(from).bye,
           .halt = halt_,
-          .question = questions_,
+          .question = explain_requests_,
           .processes = static_cast<std::uint32_t>(c_.processes)};
 }
 
@@ -62,7 +62,7 @@ void Lead::on(int from, Parcel parcel) {
     case ParcelKind::distrust:
       return take_distrust(from, std::move(parcel));
     default:
-      throw WireError("a process says what the lead alone can say");
+      throw WireError("a process sends a parcel that only the lead may send");
   }
 }
 
@@ -84,7 +84,7 @@ void Lead::take_down(int from, Parcel parcel) {
   a.expect_end();
   const auto id = static_cast<ActorId>(parcel.recipient);
   if (id >= process_of_.size() || process_of_[id] != from) {
-    throw WireError("a process tells of the end of a machine that is not its own");
+    throw WireError("a process reports the end of a machine that another process runs");
   }
   theatre_->ports[theatre_->cast.director.id]->send(
       sent_by(id, Down{.actor = theatre_->cast.members[id].name, .cause = cause, .id = id}));
@@ -112,7 +112,7 @@ void Lead::take_records(int from, Parcel parcel) {
 void Lead::take_delivery(int from, const Delivered& made) {
   const bool plays = made.to < process_of_.size() && process_of_[made.to] == from;
   if (!plays || made.message >= Kinds::size) {
-    throw WireError("a process tells of deliveries that cannot have been made there");
+    throw WireError("a process reports a delivery to a machine that another process runs");
   }
   heed_clock(made.now);
   const auto& sinks = theatre_->options.orders;
@@ -124,14 +124,14 @@ void Lead::take_delivery(int from, const Delivered& made) {
 
 void Lead::take_trace(int from, const Parcel& parcel) {
   if (!trace) {
-    throw WireError("a process tells of a trace that nobody has asked for");
+    throw WireError("a process sends a trace that was not asked for");
   }
   trace->add_piece(from, parcel.content.bytes);
   const std::lock_guard lock(mutex_);
   members_.at(from).progress.busy = true;  // until a heartbeat that has left it later
 }
 
-/// Everything that it has sent has been read: it may go.
+/// The process has ended its part, and all that it has sent has been read.
 void Lead::take_bye(int from) {
   Member& member = members_.at(from);
   channel_.unwatch(member.process.stream->descriptor());
@@ -151,7 +151,7 @@ void Lead::take_explained(int from, Parcel parcel) {
   if (std::exchange(member.answered, parcel.recipient) >= parcel.recipient) {
     throw WireError("a process answers a question twice");
   }
-  if (parcel.recipient != questions_) {
+  if (parcel.recipient != explain_requests_) {
     return;  // nobody waits for it any more
   }
   const auto known = [this](const auto& part) {
@@ -161,10 +161,10 @@ void Lead::take_explained(int from, Parcel parcel) {
     const Remains& remains = standstill.remains;
     if (!std::all_of(remains.weights.begin(), remains.weights.end(), known) ||
         !std::all_of(remains.buffers.begin(), remains.buffers.end(), known)) {
-      throw WireError("a process tells of chunks that there are none of");
+      throw WireError("a process tells of chunks that this run does not have");
     }
     if (id < process_of_.size() && process_of_[id] == from) {
-      told_.emplace_back(id, std::move(standstill));
+      explanations_.emplace_back(id, std::move(standstill));
     }
   }
   member.explained = true;
@@ -172,8 +172,8 @@ void Lead::take_explained(int from, Parcel parcel) {
 }
 
 void Lead::tick() {
-  give_up_the_accused();
-  give_up_the_restless();
+  lose_accused();
+  lose_restless();
   admit_newcomers();
   vigil_->look(Clock::now());
   for (const auto& [number, member] : members_) {
@@ -224,8 +224,8 @@ void Lead::to_all(ParcelKind kind, std::uint32_t recipient) {
   }
 }
 
-/// Whether each member has done it, or is gone. The mutex is locked.
-bool Lead::each(bool Member::*done) const {
+/// Whether `done` is set in each member that is not lost. The mutex is locked.
+bool Lead::all_have(bool Member::*done) const {
   return std::ranges::all_of(
       members_, [done](const auto& entry) { return entry.second.gone || entry.second.*done; });
 }
@@ -234,45 +234,45 @@ void Lead::explain(std::vector<Standstill>& told) {
   std::uint32_t question = 0;
   {
     const std::lock_guard lock(mutex_);
-    question = ++questions_;
-    told_.clear();
+    question = ++explain_requests_;
+    explanations_.clear();
     for (auto& [number, member] : members_) {
       member.explained = false;
     }
   }
   to_all(ParcelKind::explain, question);
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, kExplainTimeout, [this] { return each(&Member::explained); });
+  changed_.wait_for(lock, kExplainTimeout, [this] { return all_have(&Member::explained); });
   for (std::size_t id = 0; id < told.size(); ++id) {
     told[id].gone = told[id].gone || !is_here(static_cast<ActorId>(id));
   }
-  for (auto& [id, standstill] : told_) {
+  for (auto& [id, standstill] : explanations_) {
     told[id] = std::move(standstill);
   }
-  told_.clear();
+  explanations_.clear();
 }
 
-/// Whether the run has ended because a process was lost. Where a run has stalled after a loss, nothing else is known to
-/// be at fault. The mutex is locked.
-bool Lead::is_of_a_loss(const Ending& ending) const {
+/// Whether the run has ended because a process was lost. A stall after a loss counts as such. The mutex is locked.
+bool Lead::was_ended_by_loss(const Ending& ending) const {
   const bool gone = std::any_of(
       members_.begin(), members_.end(), [](const auto& entry) { return entry.second.gone; });
   const bool lost = ending.loss == LossKind::process || ending.loss == LossKind::stall;
-  return ending.exit_code == static_cast<int>(ErrorKind::lost) && (missing_ > 0 || (gone && lost));
+  return ending.exit_code == static_cast<int>(ErrorKind::lost) &&
+         (missing_process_ > 0 || (gone && lost));
 }
 
-/// What becomes of a run that has ended so.
-void Lead::judge(const Ending& ending) {
+/// Decides whether a run that has ended so is to begin again.
+void Lead::decide_restart(const Ending& ending) {
   const std::lock_guard lock(mutex_);
-  has_lost_ = missing_ > 0 ||
+  has_lost_ = missing_process_ > 0 ||
               std::ranges::any_of(members_, [](const auto& entry) { return entry.second.gone; });
-  begins_again_ = c_.again && asked_to_stop() == 0 && is_of_a_loss(ending);
+  restarts_ = c_.may_restart && asked_to_stop() == 0 && was_ended_by_loss(ending);
 }
 
 Result<void> Lead::collect(const Ending& ending) {
-  judge(ending);
-  if (begins_again_ && c_.meeting) {
-    c_.meeting->begin_again();  // who hears of the end may be here again at once
+  decide_restart(ending);
+  if (restarts_ && c_.meeting) {
+    c_.meeting->begin_again();  // a process that hears of the end may come again at once
   }
   if (!channel_.is_open()) {
     return {};
@@ -287,7 +287,7 @@ Result<void> Lead::collect(const Ending& ending) {
       }
     }
   }
-  to_all(ParcelKind::end, begins_again_ ? kBeginsAgain : 0);
+  to_all(ParcelKind::end, restarts_ ? kBeginsAgain : 0);
   await_byes();
   const std::lock_guard lock(mutex_);
   for (const int number : asked) {
@@ -300,11 +300,11 @@ Result<void> Lead::collect(const Ending& ending) {
   return {};
 }
 
-/// Until all have said goodbye or are gone, the user has lost patience, or one that has no job is late.
+/// Waits until all have ended their parts or are lost, the user has interrupted twice, or one without a job is late.
 void Lead::await_byes() {
   std::unique_lock lock(mutex_);
   auto since = Clock::now();
-  while (!each(&Member::bye) && asked_to_stop() < 2 && Clock::now() - since < c_.limits.end) {
+  while (!all_have(&Member::bye) && asked_to_stop() < 2 && Clock::now() - since < c_.limits.end) {
     if (any_busy()) {
       since = Clock::now();
     }
@@ -329,7 +329,7 @@ void Lead::close() {
       end_process(member.process.pid);
     }
   }
-  end_returns();
+  join_return_threads();
   members_.clear();
   theatre_ = nullptr;
 }

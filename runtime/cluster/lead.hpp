@@ -1,5 +1,6 @@
-// The process that a run was begun in: it starts or reaches the others, has the Director and the recorder, and tells
-// the Director who was lost and who has come back.
+// A Lead is the part of process 0 of a run that deals with the run's other processes. It starts them or connects to them,
+// notices when one is lost, can replace it by another, and tells the Director, whose machine is in process 0, as is the
+// recorder. A process runs some of the run's machines. Those of other hosts are called nodes (node.hpp).
 #pragma once
 
 #include "runtime/cluster/cluster.hpp"
@@ -27,9 +28,9 @@ namespace troupe {
 class Credentials;
 class Meeting;
 
-/// Where a process of a run on several hosts plays.
+/// Where a process of a run on several hosts is.
 struct HostPlace {
-  HostAddress address;    // of a node that listens; port 0: it is started there through ssh
+  HostAddress address;    // of a node that listens; port 0: ssh starts one there
   std::string program{};  // what ssh starts
 
   /// "beta:7000", "beta"
@@ -38,59 +39,59 @@ struct HostPlace {
 
 class Lead final : public Cluster {
  public:
-  /// How long others are waited for.
+  /// How long other processes are waited for.
   struct Limits {
-    std::chrono::milliseconds reach{20'000};  // a host that should answer, and show who it is
-    std::chrono::milliseconds join{600'000};  // one that reads the experiment and its data
-    std::chrono::milliseconds silence{2500};  // one that should be heard every 0.2 s
-    std::chrono::milliseconds end{10'000};    // one that has no job and should end its part
-    std::chrono::milliseconds halt{60'000};   // one that should come to rest
+    std::chrono::milliseconds reach{20'000};  // until a host has answered and proved who it is
+    std::chrono::milliseconds join{600'000};  // until a process has read its data
+    std::chrono::milliseconds silence{2500};  // of a process, which speaks every 0.2 s
+    std::chrono::milliseconds end{10'000};    // until a process without a job has ended its part
+    std::chrono::milliseconds halt{60'000};   // until all machines of a process stand still
   };
 
   struct Config {
     int processes = 2;
     std::vector<int> process_of;  // by ActorId; the Director's is 0
     std::string version{};        // of the program
-    std::string cast{};           // all processes must make the same of the experiment
+    std::string cast{};           // digest of the machines; each process must make the same ones
     std::string experiment{};     // resolved, as text
-    bool resumes = false;         // from a checkpoint
-    bool again = false;           // where it is lost, another Lead begins it again
-    bool was_lost = false;        // it begins so: where it cannot, another Lead tries once more
+    bool resumes = false;         // the run goes on from a checkpoint
+    bool may_restart = false;     // after a loss another Lead may begin the run again
+    bool is_restart = false;      // the run begins again; another Lead may try once more
     RunBounds bounds{};
     std::string program = "/proc/self/exe";
-    std::vector<HostPlace> hosts{};  // of processes 1, 2, ...; none: they are started here
-    std::shared_ptr<const Credentials> credentials{};  // none: listening nodes are of this machine
-    std::shared_ptr<Meeting> meeting{};                // where the others come by themselves
-    int back = 0;              // how often the place of each process that is lost is taken again
-    std::string stays_away{};  // why it cannot be; empty: it can
-    std::function<void(const std::string&)> tell{};  // a line for people; called by any thread
-    /// Who is waited for, as often as it is looked for, after two seconds of it; before the run begins.
-    std::function<void(const std::string&)> waiting{};
-    std::function<int()> interrupts{};  // as ThreadOptions has it; by any thread
+    std::vector<HostPlace> hosts{};  // of processes 1, 2, ...; empty: all are on this machine
+    std::shared_ptr<const Credentials> credentials{};  // null: nodes are on this machine
+    std::shared_ptr<Meeting> meeting{};                // where processes come by themselves
+    int returns_max = 0;          // how often each lost process is replaced while the run goes on
+    std::string why_no_return{};  // why none can be replaced; empty: each can
+    std::function<void(const std::string&)> tell_user{};  // shows a line; called by any thread
+    /// Shows which process is waited for before the run begins; called often, once two seconds have passed.
+    std::function<void(const std::string&)> tell_waiting{};
+    std::function<int()> interrupts{};  // how often the user has interrupted; called by any thread
     Limits limits{};
   };
 
   explicit Lead(Config config);
-  /// Ends all processes that are left.
+  /// Ends all processes that still run.
   ~Lead() override;
   Lead(const Lead&) = delete;
   Lead& operator=(const Lead&) = delete;
 
-  /// Starts or reaches the other processes; returns when each has read the experiment and its data. Error, of
-  /// the kind that it tells, where one cannot take part; (lost) where one does not answer in time, is not whom
-  /// it should be, or the user has interrupted; (usage) where a host needs credentials that there are none of.
-  /// The calling thread lives as long as the run.
+  /// Starts the other processes or connects to them; returns when each has read the experiment and its data. Error: of
+  /// the kind that a process has told, if it cannot take part; (lost) if one does not answer in time, is not the expected
+  /// one, or the user has interrupted; (usage) if a host needs credentials and none were given. The calling thread must
+  /// live as long as the run.
   Result<void> start();
 
-  /// Where start() has failed: the process that could not be had; 0: it was not for one.
-  int missing() const { return missing_; }
+  /// After start() has failed: the process that is missing; 0: it failed for another reason.
+  int missing_process() const { return missing_process_; }
 
-  /// After the run: whether a process was lost in it.
+  /// After the run: whether a process was lost.
   bool has_lost() const { return has_lost_; }
 
-  /// After the run: whether it ended of that and is to begin again. Those that have come by themselves are told to come
-  /// again, and the meeting stays open.
-  bool begins_again() const { return begins_again_; }
+  /// After the run: whether it ended because of a loss and is to begin again. Processes that have come by themselves have
+  /// been told to come again, and the meeting stays open.
+  bool restarts() const { return restarts_; }
 
   bool resumes() const override { return c_.resumes; }
 
@@ -107,25 +108,26 @@ class Lead final : public Cluster {
   void close() override;
 
  private:
-  static constexpr std::chrono::milliseconds kLook{100};  // between looks at the user
+  static constexpr std::chrono::milliseconds kLook{100};  // between two calls of interrupts
 
+  /// One of the other processes.
   struct Member {
     StartedProcess process;
-    Patience patience{};    // with all that it says until it takes part
-    bool newcomer = false;  // in the place of one that was lost
-    bool gone = false;      // lost
-    bool bye = false;       // has ended its part
-    bool explained = false;
-    std::optional<bool> admitted{};  // the last who came to take its place
-    std::string cause{};             // of its loss, once all have been told
-    bool asked = false;              // what its machines keep
-    std::uint32_t answered = 0;      // the last question
-    StateReader reader{};            // of the channel's thread
-    std::optional<Result<Archived>> kept{};
+    Patience patience{};                     // how long it is waited for until it takes part
+    bool newcomer = false;                   // it replaces one that was lost
+    bool gone = false;                       // it is lost
+    bool bye = false;                        // it has ended its part of the run
+    bool explained = false;                  // it has answered the last explain()
+    std::optional<bool> admitted{};          // whether its last Newcomer has been
+    std::string cause{};                     // of its loss; empty until the Director has been told
+    bool asked = false;                      // for the state of its machines, by halt()
+    std::uint32_t answered = 0;              // the last explain() that it has answered
+    StateReader reader{};                    // only for the channel's thread
+    std::optional<Result<Archived>> kept{};  // the state of its machines
     Progress progress{};
   };
 
-  /// Who takes the place of one that was lost, and has its machines.
+  /// A process that is to replace a lost one, and has made its machines.
   struct Newcomer {
     StartedProcess process;
     std::uint32_t life = 0;
@@ -139,14 +141,14 @@ class Lead final : public Cluster {
 
   bool on_hosts() const { return c_.meeting || !c_.hosts.empty(); }
 
-  Result<StartedProcess> summon(int number);
-  Result<StartedProcess> reach(const HostPlace& place) const;
-  std::string end(Member& member, double seconds = 0) const;
-  Error not_joined(Member& member, int number, Talk how);
+  Result<StartedProcess> obtain_process(int number);
+  Result<StartedProcess> connect_to_node(const HostPlace& place) const;
+  std::string end_process_of(Member& member, double seconds = 0) const;
+  Error why_not_joined(Member& member, int number, Talk how);
   Result<void> invite(Member& member, int number, std::uint32_t life);
   Result<void> join(Member& member, int number, int peers, std::vector<proto::Connect>& where);
-  Result<void> tell_where(Member& member, int number, const std::vector<proto::Connect>& where);
-  Result<std::chrono::nanoseconds> await_stand(Member& member, int number);
+  Result<void> tell_endpoints(Member& member, int number, const std::vector<proto::Connect>& where);
+  Result<std::chrono::nanoseconds> await_machines(Member& member, int number);
   Result<std::chrono::nanoseconds> clock_of(Member& member, int number);
   Result<void> begin(Member& member, int number, std::chrono::nanoseconds ahead);
 
@@ -154,31 +156,31 @@ class Lead final : public Cluster {
 
   bool hurried() const override;
   Result<void> hand_out_states();
-  bool is_of_a_loss(const Ending& ending) const;
-  void judge(const Ending& ending);
+  bool was_ended_by_loss(const Ending& ending) const;
+  void decide_restart(const Ending& ending);
 
   int asked_to_stop() const { return c_.interrupts ? c_.interrupts() : 0; }
 
   void on(int from, Parcel parcel);
   void tick();
-  void give_up_the_accused();
-  void give_up_the_restless();
+  void lose_accused();
+  void lose_restless();
   Moment moment(int from) const;
   void readable(int descriptor);
   void fail(const std::string& why);
   void lose(int number, const std::string& why);
   void tell_director(int number, const std::string& cause);
-  void expect_back(int number);
+  void begin_return(int number);
   void replace_when_lost(int number);
   bool await_loss(int number);
-  Result<Newcomer> bring(int number, std::uint32_t life);
-  Result<Newcomer> bring(Member& member, int number, std::uint32_t life);
+  Result<Newcomer> obtain_newcomer(int number, std::uint32_t life);
+  Result<Newcomer> obtain_newcomer(Member& member, int number, std::uint32_t life);
   Result<void> await_last_words();
-  bool take_in(int number, Newcomer newcomer);
+  bool hand_to_channel(int number, Newcomer newcomer);
   void admit_newcomers();
   void admit(int number, Newcomer newcomer);
-  void end_returns();
-  void say(const std::string& what) const;
+  void join_return_threads();
+  void tell_user(const std::string& what) const;
   void take_down(int from, Parcel parcel);
   void take_records(int from, Parcel parcel);
   void take_heartbeat(int from, Parcel parcel);
@@ -190,36 +192,36 @@ class Lead final : public Cluster {
   void take_distrust(int from, Parcel parcel);
 
   void to_all(ParcelKind kind, std::uint32_t recipient);
-  bool each(bool Member::*done) const;
+  bool all_have(bool Member::*done) const;
   bool any_busy() const;
   void await_byes();
 
   Config c_;
-  std::map<int, Member> members_;  // by number, from 1
-  int missing_ = 0;
+  std::map<int, Member> members_;  // by number of the process, from 1
+  int missing_process_ = 0;
   bool has_lost_ = false;
-  bool begins_again_ = false;
+  bool restarts_ = false;
 
   mutable std::mutex names_mutex_;
-  std::map<int, std::string> come_from_;  // those that have come by themselves
+  std::map<int, std::string> come_from_;  // addresses of processes that have come by themselves
 
-  mutable std::mutex mutex_;  // guards what Member has but `process`, and these
+  mutable std::mutex mutex_;  // guards Member, but for `process`, and all below
   std::condition_variable changed_;
-  bool standing_ = false;  // between halt() and go_on()
-  // Since when, and how often the user had interrupted then
-  std::chrono::steady_clock::time_point standing_since_{};
-  int asked_before_ = 0;
-  std::vector<std::pair<int, std::string>> accused_;  // by machines here, and why
-  bool admitting_ = false;            // by the channel's thread; no halt begins meanwhile
-  std::atomic<bool> closed_ = false;  // nobody comes any more
-  bool leaving_ = false;              // those that were started are gone
+  bool halted_ = false;  // between halt() and go_on()
+  // When that began, and how often the user had interrupted by then
+  std::chrono::steady_clock::time_point halted_since_{};
+  int interrupts_before_ = 0;
+  std::vector<std::pair<int, std::string>> accused_;  // by machines here, with the reason
+  bool admitting_ = false;            // the channel's thread admits newcomers: no halt begins
+  std::atomic<bool> closed_ = false;  // the run is over: no newcomer is admitted
+  bool all_gone_ = false;             // no process of the run is left
   std::map<int, Newcomer> newcomers_;
-  std::uint32_t questions_ = 0;  // how often all were asked to explain themselves
-  std::vector<std::pair<ActorId, Standstill>> told_;
-  std::map<int, Archived> dealt_;  // by process: what its machines begin with
-  std::optional<Vigil> vigil_;     // of the channel's thread
-  // By number, one for each that was ever lost: what is started here ends with the thread that has started it.
-  std::map<int, std::thread> returns_;
+  std::uint32_t explain_requests_ = 0;  // calls of explain()
+  std::vector<std::pair<ActorId, Standstill>> explanations_;
+  std::map<int, Archived> states_to_send_;  // by process: of its machines, from a checkpoint
+  std::optional<Vigil> vigil_;              // only for the channel's thread
+  // By process, one for each that was ever lost. A process that is started here ends with the thread that has started it.
+  std::map<int, std::thread> return_threads_;
 };
 
 }  // namespace troupe

@@ -1,4 +1,4 @@
-// How a lead's run comes to stand still, and goes on from there.
+// How a run is halted for a checkpoint, and goes on.
 #include "runtime/cluster/lead.hpp"
 #include "runtime/system/snapshot.hpp"
 #include "runtime/system/theatre.hpp"
@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// What comes of a halt that has been given up is not for anybody.
+/// Ignores states of a halt that has been given up.
 void Lead::take_state(int from, Parcel parcel) {
   const std::lock_guard lock(mutex_);
   Member& member = members_.at(from);
@@ -16,7 +16,7 @@ void Lead::take_state(int from, Parcel parcel) {
     return;
   }
   if (member.kept) {
-    throw WireError("a process tells twice what its machines keep");
+    throw WireError("a process sends the state of its machines twice");
   }
   member.kept = member.reader.take(std::move(parcel));
   changed_.notify_all();
@@ -33,20 +33,20 @@ void Lead::deal(Cast& cast, RunState& state) {
     std::swap(state.members, ids);
     Archive a;
     archive_part(a, cast, state);
-    dealt_[number] = a.take();
+    states_to_send_[number] = a.take();
     std::swap(state.members, ids);
   }
 }
 
-/// Every process has what its machines begin with when it returns.
+/// Sends each process the state of its machines, and waits until all have read theirs.
 Result<void> Lead::hand_out_states() {
   halt_ = 1;
-  for (auto& [number, state] : dealt_) {
+  for (auto& [number, state] : states_to_send_) {
     for (Parcel& parcel : state_parcels(halt_, std::move(state))) {
       channel_.send(number, std::move(parcel));
     }
   }
-  dealt_.clear();
+  states_to_send_.clear();
   if (!halts_.await(halt_, channel_.peers(), [this] { return asked_to_stop() > 0; })) {
     return Error{ErrorKind::lost, "interrupted before the run went on"};
   }
@@ -54,17 +54,18 @@ Result<void> Lead::hand_out_states() {
 }
 
 bool Lead::hurried() const {
-  return asked_to_stop() >= 2 || asked_to_stop() > asked_before_ || theatre_->ended;
+  return asked_to_stop() >= 2 || asked_to_stop() > interrupts_before_ || theatre_->ended;
 }
 
 void Lead::halt() {
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return !admitting_; });  // else it would be asked, and not told
+    // A newcomer would be asked for its state without having been told to halt.
+    changed_.wait(lock, [this] { return !admitting_; });
     ++halt_;
-    standing_ = true;
-    standing_since_ = std::chrono::steady_clock::now();
-    asked_before_ = asked_to_stop();
+    halted_ = true;
+    halted_since_ = std::chrono::steady_clock::now();
+    interrupts_before_ = asked_to_stop();
     for (auto& [number, member] : members_) {
       member.asked =
           !member.gone || member.cause.empty();  // the Director has not heard of its loss
@@ -75,13 +76,13 @@ void Lead::halt() {
   to_all(ParcelKind::halt, halt_);
 }
 
-/// On the channel's thread: one that lives and does not come to rest would hold up all others for ever.
-void Lead::give_up_the_restless() {
+/// On the channel's thread: gives up processes that do not come to rest in time, because all others wait for them.
+void Lead::lose_restless() {
   std::vector<int> late;
   {
     const std::lock_guard lock(mutex_);
-    const auto since = std::chrono::steady_clock::now() - standing_since_;
-    if (!standing_ || since < c_.limits.halt) {
+    const auto since = std::chrono::steady_clock::now() - halted_since_;
+    if (!halted_ || since < c_.limits.halt) {
       return;
     }
     for (const auto& [number, member] : members_) {
@@ -135,7 +136,7 @@ void Lead::go_on() {
     for (auto& [number, member] : members_) {
       member.asked = false;
     }
-    standing_ = false;
+    halted_ = false;
     changed_.notify_all();  // await_last_words()
   }
   to_all(ParcelKind::go_on, halt_);

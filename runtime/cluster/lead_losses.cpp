@@ -1,4 +1,4 @@
-// Who is lost to a lead: by his end, by his silence, or by what he says.
+// How processes are lost: they end, stay silent, or send what cannot be true.
 #include "runtime/cluster/lead.hpp"
 #include "runtime/system/theatre.hpp"
 
@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// One of two is wrong, and it is not known which: the one that has been told of is given up.
+/// One of the two processes is wrong, and it is not known which: the accused one is given up.
 void Lead::take_distrust(int from, Parcel parcel) {
   std::string why;
   Archive a(std::move(parcel.content));
@@ -19,13 +19,13 @@ void Lead::take_distrust(int from, Parcel parcel) {
   lose(whom, concat("was given up by ", name_of(from), ": ", why));
 }
 
-/// A machine here has heard of process `number` what cannot be.
+/// A machine of this process has got from process `number` what cannot be true.
 void Lead::distrust(int number, const std::string& why) {
   const std::lock_guard lock(mutex_);
   accused_.emplace_back(number, why);
 }
 
-void Lead::give_up_the_accused() {
+void Lead::lose_accused() {
   std::vector<std::pair<int, std::string>> all;
   {
     const std::lock_guard lock(mutex_);
@@ -36,7 +36,7 @@ void Lead::give_up_the_accused() {
   }
 }
 
-/// Of this process's own thread: nobody can be heard any more.
+/// The channel has failed: no process can be heard any more.
 void Lead::fail(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
@@ -47,11 +47,11 @@ void Lead::fail(const std::string& why) {
   theatre_->lose("the channel to the other processes has failed: " + why, LossKind::process);
   const std::lock_guard lock(mutex_);
   closed_ = true;
-  admitting_ = false;  // this may be where that has failed
+  admitting_ = false;  // the channel may have failed in admit()
   changed_.notify_all();
 }
 
-/// `why` empty: as its end tells.
+/// `why` empty: the way in which the process has ended is the reason.
 void Lead::lose(int number, const std::string& why) {
   Member& member = members_.at(number);
   {
@@ -63,19 +63,19 @@ void Lead::lose(int number, const std::string& why) {
   channel_.drop(number);
   halts_.lost(number);
   channel_.unwatch(member.process.stream->descriptor());
-  const std::string how = end(member);
+  const std::string how = end_process_of(member);
   const std::string cause = concat(name_of(number), " ", why.empty() ? how : why);
   // The others hear it before the Director does, and so before what follows from that.
   to_all(ParcelKind::gone, static_cast<std::uint32_t>(number));
   tell_director(number, cause);
-  expect_back(number);
+  begin_return(number);
   const std::lock_guard lock(mutex_);
   member.cause = cause;
   changed_.notify_all();
 }
 
-/// Has it gone, by itself within `seconds` or however it does; in words, how it has.
-std::string Lead::end(Member& member, double seconds) const {
+/// Ends the process if it has not ended by itself within `seconds`; says how it has ended.
+std::string Lead::end_process_of(Member& member, double seconds) const {
   if (member.process.pid > 0) {
     return end_process(std::exchange(member.process.pid, -1), seconds);
   }

@@ -1,6 +1,6 @@
-// How another process takes the place of one that was lost, while the run goes on: it has the machines of the lost
-// one's replicas anew, and a channel to the lead alone. Each that was lost has a thread here, which starts, reaches or
-// awaits the next one; the channel's thread lets it in.
+// How a lost process is replaced while the run goes on. The newcomer makes the machines of the lost replicas once more and
+// has a channel to the lead alone. Each lost process has a thread here, which starts its newcomer, connects to it or waits
+// for it; the channel's thread then admits it.
 #include "kernels/wording.hpp"
 #include "messages/returns.hpp"
 #include "runtime/cluster/lead.hpp"
@@ -19,57 +19,57 @@ constexpr std::chrono::milliseconds kPauseMax{10'000};
 
 }  // namespace
 
-void Lead::say(const std::string& what) const {
-  if (c_.tell) {
-    c_.tell(what);
+void Lead::tell_user(const std::string& what) const {
+  if (c_.tell_user) {
+    c_.tell_user(what);
   }
 }
 
-/// On the channel's thread: process `number` is lost.
-void Lead::expect_back(int number) {
+/// On the channel's thread: begins to replace process `number`, which is lost.
+void Lead::begin_return(int number) {
   if (closed_) {
     return;
   }
-  if (c_.back > 0 && c_.stays_away.empty()) {
+  if (c_.returns_max > 0 && c_.why_no_return.empty()) {
     try {
-      if (!returns_.contains(number)) {
-        returns_.emplace(number, [this, number] { replace_when_lost(number); });
+      if (!return_threads_.contains(number)) {
+        return_threads_.emplace(number, [this, number] { replace_when_lost(number); });
       }
     } catch (const std::system_error& error) {
-      const std::string why = concat(
-          "no thread is left for one to take the place of ", name_of(number), ": ", error.what());
-      say(why);
+      const std::string why =
+          concat("no thread can be started to replace ", name_of(number), ": ", error.what());
+      tell_user(why);
       if (c_.meeting) {
         c_.meeting->turn_away(number, why);
       }
     }
-  } else if (c_.meeting && !c_.again) {
+  } else if (c_.meeting && !c_.may_restart) {
     c_.meeting->turn_away(number,
-                          fill_in("process {} was lost, and none takes its place{}{}",
+                          fill_in("process {} was lost and is not replaced{}{}",
                                   number,
-                                  c_.stays_away.empty() ? " with --back 0" : ": ",
-                                  c_.stays_away));
+                                  c_.why_no_return.empty() ? " with --back 0" : ": ",
+                                  c_.why_no_return));
   }
 }
 
 // -- on a thread of its own ------------------------------------------------------------------------
 
-/// Until the run is over.
+/// The thread of process `number`: replaces it each time that it is lost, until the run is over.
 void Lead::replace_when_lost(int number) {
   int times = 0;
   std::uint32_t life = 0;
   std::string told;
   auto pause = kPauseMin;
-  while (times < c_.back && await_loss(number)) {
-    auto newcomer = bring(number, ++life);
-    if (newcomer && take_in(number, *std::move(newcomer))) {
+  while (times < c_.returns_max && await_loss(number)) {
+    auto newcomer = obtain_newcomer(number, ++life);
+    if (newcomer && hand_to_channel(number, *std::move(newcomer))) {
       ++times;
       pause = kPauseMin;
       continue;
     }
     if (!newcomer && !closed_ && asked_to_stop() == 0 && newcomer.error().message != told) {
       told = newcomer.error().message;
-      say(concat(name_of(number), " does not come back yet: ", told));
+      tell_user(concat(name_of(number), " does not come back yet: ", told));
     }
     if (!newcomer && c_.meeting) {
       c_.meeting->let_again(number);  // the next one may come before the pause is over
@@ -83,16 +83,16 @@ void Lead::replace_when_lost(int number) {
                                     name_of(number),
                                     times,
                                     times == 1 ? " time" : " times");
-    say(why);
+    tell_user(why);
     if (c_.meeting) {
       c_.meeting->turn_away(number, why);
     }
   }
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return leaving_; });
+  changed_.wait(lock, [this] { return all_gone_; });
 }
 
-/// False: the run is over, or ends.
+/// Waits until process `number` is lost. False: the run is over, or ends.
 bool Lead::await_loss(int number) {
   std::unique_lock lock(mutex_);
   const Member& member = members_.at(number);
@@ -100,17 +100,17 @@ bool Lead::await_loss(int number) {
   return !closed_ && asked_to_stop() == 0;
 }
 
-Result<Lead::Newcomer> Lead::bring(int number, std::uint32_t life) {
+Result<Lead::Newcomer> Lead::obtain_newcomer(int number, std::uint32_t life) {
   try {
     if (c_.meeting) {
       c_.meeting->let_again(number);
     }
-    auto summoned = summon(number);
+    auto summoned = obtain_process(number);
     TROUPE_TRY(summoned);
     Member member{.process = *std::move(summoned), .patience = patience(), .newcomer = true};
-    auto newcomer = bring(member, number, life);
+    auto newcomer = obtain_newcomer(member, number, life);
     if (!newcomer && member.process.pid > 0) {
-      end(member);
+      end_process_of(member);
     }
     return newcomer;
   } catch (const std::exception& error) {
@@ -118,14 +118,14 @@ Result<Lead::Newcomer> Lead::bring(int number, std::uint32_t life) {
   }
 }
 
-/// As start() and open() do it for those that begin with the run.
-Result<Lead::Newcomer> Lead::bring(Member& member, int number, std::uint32_t life) {
+/// Does for one process what start() and open() do for those that begin with the run.
+Result<Lead::Newcomer> Lead::obtain_newcomer(Member& member, int number, std::uint32_t life) {
   std::vector<proto::Connect> where(static_cast<std::size_t>(c_.processes));
   Result<void> done = invite(member, number, life);
   done = done ? join(member, number, 1, where) : done;
-  done = done ? tell_where(member, number, where) : done;
+  done = done ? tell_endpoints(member, number, where) : done;
   TROUPE_TRY(done);
-  const auto ahead = await_stand(member, number);
+  const auto ahead = await_machines(member, number);
   TROUPE_TRY(ahead);
   done = begin(member, number, *ahead);
   done = done ? await_last_words() : done;
@@ -137,8 +137,8 @@ Result<Lead::Newcomer> Lead::bring(Member& member, int number, std::uint32_t lif
                   .key = (*where[kLead].mutable_keys())[self]};
 }
 
-/// Returns when nothing that the lost one has said waits for any machine here, and no machine here believes that it
-/// lives: the Director has told of its death, and the servers have heard that.
+/// Waits until all machines here have had two turns: they have handled what the lost process has sent, the Director has
+/// told the servers of its loss, and these have heard it.
 Result<void> Lead::await_last_words() {
   const auto over = [this] {
     return closed_ || asked_to_stop() > 0;
@@ -147,7 +147,7 @@ Result<void> Lead::await_last_words() {
   do {
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return closed_ || !standing_; });  // else they keep it for later
+      changed_.wait(lock, [this] { return closed_ || !halted_; });  // else they keep it for later
       halt = halt_;
     }
     for (int turn = 0; turn < 2; ++turn) {
@@ -159,10 +159,10 @@ Result<void> Lead::await_last_words() {
   return {};
 }
 
-/// For the channel's thread. False where it has not been let in.
-bool Lead::take_in(int number, Newcomer newcomer) {
+/// Hands the newcomer to the channel's thread, and waits. False: it has not been admitted.
+bool Lead::hand_to_channel(int number, Newcomer newcomer) {
   std::unique_lock lock(mutex_);
-  if (leaving_) {  // nobody looks for newcomers any more
+  if (all_gone_) {  // nobody looks for newcomers any more
     lock.unlock();
     if (newcomer.process.pid > 0) {
       end_process(newcomer.process.pid);
@@ -178,12 +178,12 @@ bool Lead::take_in(int number, Newcomer newcomer) {
 
 // -- on the channel's thread -----------------------------------------------------------------------
 
-/// Not while the run stands still: nobody there has asked it to.
+/// Admits no newcomer while the run is halted, because a newcomer has not been asked to halt.
 void Lead::admit_newcomers() {
   std::map<int, Newcomer> all;
   {
     const std::lock_guard lock(mutex_);
-    if (!standing_ && !closed_) {
+    if (!halted_ && !closed_) {
       all.swap(newcomers_);
       admitting_ = !all.empty();
     }
@@ -205,8 +205,8 @@ void Lead::admit(int number, Newcomer newcomer) {
   try {
     channel_.renew(number, newcomer.life, newcomer.endpoint, newcomer.key);
   } catch (const std::runtime_error& error) {
-    say(concat(name_of(number), " cannot be reached: ", error.what()));
-    end(member);
+    tell_user(concat(name_of(number), " cannot be reached: ", error.what()));
+    end_process_of(member);
     const std::lock_guard lock(mutex_);
     member.admitted = false;
     changed_.notify_all();
@@ -228,8 +228,8 @@ void Lead::admit(int number, Newcomer newcomer) {
   }
 }
 
-/// When all processes that have taken part are gone.
-void Lead::end_returns() {
+/// Ends newcomers that were not admitted, and the threads that replace lost processes. All processes of the run are gone.
+void Lead::join_return_threads() {
   {
     const std::lock_guard lock(mutex_);
     for (auto& [number, newcomer] : newcomers_) {
@@ -238,14 +238,14 @@ void Lead::end_returns() {
       }
     }
     newcomers_.clear();
-    leaving_ = true;
+    all_gone_ = true;
     changed_.notify_all();
   }
-  for (auto& [number, thread] : returns_) {
+  for (auto& [number, thread] : return_threads_) {
     thread.join();
   }
-  returns_.clear();
-  if (c_.meeting && !c_.again && !c_.was_lost) {
+  return_threads_.clear();
+  if (c_.meeting && !c_.may_restart && !c_.is_restart) {
     c_.meeting->close();
   }
 }

@@ -27,8 +27,8 @@ Error start_lost(const std::string& what) {
 
 Patience Lead::patience() const {
   return {.until = Clock::now() + c_.limits.join, .given_up = [this, since = Clock::now()] {
-            if (c_.waiting && missing_ > 0 && Clock::now() - since >= kWaitsUntold) {
-              c_.waiting("waiting for " + name_of(missing_));
+            if (c_.tell_waiting && missing_process_ > 0 && Clock::now() - since >= kWaitsUntold) {
+              c_.tell_waiting("waiting for " + name_of(missing_process_));
             }
             return closed_ || asked_to_stop() > 0;
           }};
@@ -45,7 +45,8 @@ std::string Lead::name_of(int number) const {
   return concat("process ", number, where.empty() ? "" : " on ", where);
 }
 
-Result<StartedProcess> Lead::summon(int number) {
+/// Starts process `number`, connects to its node, or waits until it comes by itself.
+Result<StartedProcess> Lead::obtain_process(int number) {
   if (c_.meeting) {
     auto arrived = c_.meeting->await(number, patience());
     TROUPE_TRY(arrived);
@@ -57,11 +58,12 @@ Result<StartedProcess> Lead::summon(int number) {
     return start_process(c_.program);
   }
   const HostPlace& place = c_.hosts.at(static_cast<std::size_t>(number - 1));
-  return place.address.port > 0 ? reach(place) : start_over_ssh(place.address.host, place.program);
+  return place.address.port > 0 ? connect_to_node(place)
+                                : start_over_ssh(place.address.host, place.program);
 }
 
-/// A node that listens.
-Result<StartedProcess> Lead::reach(const HostPlace& place) const {
+/// Connects to a node that listens.
+Result<StartedProcess> Lead::connect_to_node(const HostPlace& place) const {
   Patience patience = this->patience();
   patience.until = Clock::now() + c_.limits.reach;
   const Nearness within_reach = c_.credentials ? Nearness::anywhere : Nearness::this_machine;
@@ -81,7 +83,7 @@ Result<StartedProcess> Lead::reach(const HostPlace& place) const {
 }
 
 /// Why process `number` does not take part.
-Error Lead::not_joined(Member& member, int number, Talk how) {
+Error Lead::why_not_joined(Member& member, int number, Talk how) {
   if (how == Talk::given_up) {
     return start_lost("interrupted before the run began");
   }
@@ -92,15 +94,15 @@ Error Lead::not_joined(Member& member, int number, Talk how) {
   const bool bare = on_hosts() && !c_.credentials && member.process.pid < 0;
   return start_lost(concat(name_of(number),
                            " ",
-                           end(member, kToSayWhy),
+                           end_process_of(member, kToSayWhy),
                            member.newcomer ? " before it took part" : " before the run began",
                            bare ? "; where that node has --keys, name --keys here, too" : ""));
 }
 
 Result<void> Lead::start() {
   for (int number = 1; number < c_.processes; ++number) {
-    missing_ = number;
-    auto started = summon(number);
+    missing_process_ = number;
+    auto started = obtain_process(number);
     if (!started) {
       return asked_to_stop() > 0 ? start_lost("interrupted before the run began") : started.error();
     }
@@ -110,42 +112,42 @@ Result<void> Lead::start() {
     c_.meeting->begin();
   }
   for (auto& [number, member] : members_) {
-    missing_ = number;
+    missing_process_ = number;
     member.patience = patience();
     TROUPE_TRY(invite(member, number, 0));
   }
   std::vector<proto::Connect> where(static_cast<std::size_t>(c_.processes));
   for (auto& [number, member] : members_) {
-    missing_ = number;
+    missing_process_ = number;
     TROUPE_TRY(join(member, number, number, where));
   }
   for (auto& [number, member] : members_) {
-    missing_ = number;
-    TROUPE_TRY(tell_where(member, number, where));
+    missing_process_ = number;
+    TROUPE_TRY(tell_endpoints(member, number, where));
   }
   for (const auto& [number, endpoint] : where[kLead].endpoints()) {
     const auto key = where[kLead].keys().find(number);
     channel_.connect(
         static_cast<int>(number), endpoint, key == where[kLead].keys().end() ? "" : key->second);
   }
-  missing_ = 0;
+  missing_process_ = 0;
   return {};
 }
 
-/// Where process `number` finds the others.
-Result<void> Lead::tell_where(Member& member,
-                              int number,
-                              const std::vector<proto::Connect>& where) {
+/// Tells process `number` where it finds the others.
+Result<void> Lead::tell_endpoints(Member& member,
+                                  int number,
+                                  const std::vector<proto::Connect>& where) {
   proto::Connect connect = where[static_cast<std::size_t>(number)];
   *connect.mutable_keys() = where[kLead].keys();
   if (on_hosts()) {
     (*connect.mutable_keys())[kLead] = channel_.public_key();
   }
   const Talk said = write_message(*member.process.stream, connect, member.patience);
-  return said == Talk::done ? Result<void>() : not_joined(member, number, said);
+  return said == Talk::done ? Result<void>() : why_not_joined(member, number, said);
 }
 
-/// `life`: more than 0 where it takes the place of one that was lost, and speaks with the lead alone.
+/// Asks a process to take part. `life`: 0 when the run begins; more for a newcomer, which speaks with the lead alone.
 Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
   proto::Join join;
   join.set_version(c_.version);
@@ -156,7 +158,7 @@ Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
   join.set_experiment(c_.experiment);
   join.set_resumes(c_.resumes && life == 0);
   join.set_life(life);
-  join.set_again(c_.again || c_.was_lost);
+  join.set_again(c_.may_restart || c_.is_restart);
   if (!on_hosts()) {
     join.add_pids(static_cast<std::uint32_t>(::getpid()));
     for (const auto& [other, started] : members_) {
@@ -164,15 +166,16 @@ Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
     }
   }
   const Talk said = write_message(*member.process.stream, join, member.patience);
-  return said == Talk::done ? Result<void>() : not_joined(member, number, said);
+  return said == Talk::done ? Result<void>() : why_not_joined(member, number, said);
 }
 
-/// The answer of process `number`, which speaks with those below `peers`; notes where the others find it, in where[kLead] its key.
+/// Reads the answer to invite(). Notes in `where` the endpoints of process `number` for those below `peers`, and its key in
+/// where[kLead].
 Result<void> Lead::join(Member& member, int number, int peers, std::vector<proto::Connect>& where) {
   proto::Joined joined;
   if (const Talk said = read_message(*member.process.stream, joined, member.patience);
       said != Talk::done) {
-    return not_joined(member, number, said);
+    return why_not_joined(member, number, said);
   }
   const Result<void> believed = check_answer(joined,
                                              {.number = number,
@@ -195,8 +198,8 @@ Result<void> Lead::join(Member& member, int number, int peers, std::vector<proto
   return {};
 }
 
-/// What its clock shows when this one's shows zero: between hosts CLOCK_MONOTONIC is not shared. Of many round
-/// trips the shortest tells best: it is wrong by half of it at most (Cristian 1989).
+/// How far its clock is ahead of this one's: hosts do not share CLOCK_MONOTONIC. The shortest of several round trips gives
+/// the best estimate, which is wrong by at most half of that trip (Cristian 1989).
 Result<std::chrono::nanoseconds> Lead::clock_of(Member& member, int number) {
   using std::chrono::nanoseconds;
   nanoseconds ahead{0};
@@ -214,10 +217,10 @@ Result<std::chrono::nanoseconds> Lead::clock_of(Member& member, int number) {
       said = read_message(*member.process.stream, told, member.patience);
     }
     if (said != Talk::done) {
-      return not_joined(member, number, said);
+      return why_not_joined(member, number, said);
     }
     if (told.now_ns() < 0 || told.now_ns() > std::numeric_limits<std::int64_t>::max() / 2) {
-      return start_lost(concat(name_of(number), " tells a time that no clock shows"));
+      return start_lost(concat(name_of(number), " reports an impossible time of its clock"));
     }
     const nanoseconds took = Clock::now() - asked;
     if (took < shortest) {
@@ -228,12 +231,13 @@ Result<std::chrono::nanoseconds> Lead::clock_of(Member& member, int number) {
   return ahead;
 }
 
-/// Until the machines of process `number` stand; how far its clock is ahead.
-Result<std::chrono::nanoseconds> Lead::await_stand(Member& member, int number) {
+/// Waits until process `number` has made its machines. Returns how far its clock is ahead.
+Result<std::chrono::nanoseconds> Lead::await_machines(Member& member, int number) {
   proto::Connect stands;
   const Talk said = read_message(*member.process.stream, stands, member.patience);
-  return said == Talk::done ? clock_of(member, number)
-                            : Result<std::chrono::nanoseconds>(not_joined(member, number, said));
+  return said == Talk::done
+             ? clock_of(member, number)
+             : Result<std::chrono::nanoseconds>(why_not_joined(member, number, said));
 }
 
 Result<void> Lead::begin(Member& member, int number, std::chrono::nanoseconds ahead) {
@@ -241,16 +245,16 @@ Result<void> Lead::begin(Member& member, int number, std::chrono::nanoseconds ah
   begin.set_at(theatre_->before + theatre_->put_forward);
   begin.set_start_ns(std::chrono::nanoseconds(theatre_->start.time_since_epoch() + ahead).count());
   const Talk said = write_message(*member.process.stream, begin, member.patience);
-  return said == Talk::done ? Result<void>() : not_joined(member, number, said);
+  return said == Talk::done ? Result<void>() : why_not_joined(member, number, said);
 }
 
 Result<void> Lead::open(Theatre& theatre) {
   theatre_ = &theatre;
   std::map<int, std::chrono::nanoseconds> ahead;
   for (auto& [number, member] : members_) {
-    missing_ = number;
+    missing_process_ = number;
     member.patience = patience();
-    const auto clock = await_stand(member, number);
+    const auto clock = await_machines(member, number);
     if (!clock && asked_to_stop() > 0) {
       theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
     }
@@ -270,15 +274,14 @@ Result<void> Lead::open(Theatre& theatre) {
                                readable(descriptor);
                              }};
   for (auto& [number, member] : members_) {
-    missing_ = number;
+    missing_process_ = number;
     TROUPE_TRY(begin(member, number, ahead[number]));
     events.watched.push_back(member.process.stream->descriptor());
   }
-  missing_ = 0;
+  missing_process_ = 0;
   vigil_.emplace(c_.limits.silence, Clock::now());
-  standing_ =
-      resumes();  // until go_on(): all wait for what they begin with, and nobody else is let in
-  standing_since_ = Clock::now();
+  halted_ = resumes();  // then all machines wait for their state first
+  halted_since_ = Clock::now();
   channel_.open(std::move(events));
   const auto ready = resumes() ? hand_out_states() : Result<void>();
   if (!ready) {

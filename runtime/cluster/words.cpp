@@ -91,7 +91,7 @@ void check(const Parcel& parcel, const Word& word, const Moment& now, const char
 void check_word_of_node(const Parcel& parcel, const Moment& now) {
   const Word& word = word_of(parcel);
   if (word.speaker == Speaker::lead) {
-    throw WireError("a process says what the lead alone can say");
+    throw WireError("a process sends a parcel that only the lead may send");
   }
   check(parcel, word, now, "a process");
 }
@@ -99,11 +99,11 @@ void check_word_of_node(const Parcel& parcel, const Moment& now) {
 void check_word_to_node(const Parcel& parcel, const Moment& now, bool from_lead) {
   const Word& word = word_of(parcel);
   if (word.speaker == Speaker::node) {
-    throw WireError("a process says what is the lead's to hear");
+    throw WireError("a process sends a parcel that only the lead may get");
   }
   // What machines keep goes to the lead, or comes from there.
   if (!from_lead && (word.speaker == Speaker::lead || parcel.kind == ParcelKind::state)) {
-    throw WireError("a process says what the lead alone can say");
+    throw WireError("a process sends a parcel that only the lead may send");
   }
   expect(parcel.kind != ParcelKind::state || now.begins, "the lead", word, "in the midst of a run");
   // What others say of a halt may be here before the lead's own word.

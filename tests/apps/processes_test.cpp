@@ -431,7 +431,7 @@ TEST_CASE("what cannot be played in several processes is refused, in a sentence"
       {{"--processes", "3", "--back", "2"},
        "--back: a replica cannot come back where there is one"},
       {{"--set", "replicas.count=2", "--processes", "6", "--back", "2"},
-       "--back: a replica cannot come back where several processes play it"},
+       "--back: a replica cannot come back if several processes run parts of it"},
       {{"--processes", "2", "--set", "placement.on=[\"stage-*=2\"]"}, "names process 2 of 2"},
       {{"--processes", "2", "--set", "placement.on=[\"stage-7=1\"]"}, "fits no stage or server"},
       {{"--processes", "2", "--set", "placement.on=[\"shard-2=0\"]"},

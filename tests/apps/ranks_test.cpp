@@ -106,7 +106,7 @@ TEST_CASE("what others tell in the environment is understood", "[apps]") {
               {"SLURM_JOB_NODELIST", "gpu[07-09,12]"}}) ==
         "2 of 4, lead gpu07:23456, by SLURM_PROCID");
   CHECK_THAT(told({}), says("nothing in the environment tells which process this is"));
-  CHECK_THAT(told({{"RANK", "3"}, {"WORLD_SIZE", "3"}}), says("right is a number from 0 to 2"));
+  CHECK_THAT(told({{"RANK", "3"}, {"WORLD_SIZE", "3"}}), says("use a number from 0 to 2"));
   CHECK_THAT(told({{"RANK", "one"}, {"WORLD_SIZE", "3"}}), says("RANK is \"one\""));
   CHECK_THAT(told({{"RANK", "0"}, {"WORLD_SIZE", "100000"}}), says("WORLD_SIZE"));
   CHECK_THAT(told({{"RANK", "1"}, {"WORLD_SIZE", "3"}}), says("set MASTER_ADDR"));
@@ -232,7 +232,7 @@ TEST_CASE("another may take the place of one that was lost, where the scheme bea
     const Said said = another->wait();
     CHECK(said.code == 5);
     CHECK_THAT(said.err,
-               says("process 1 was lost, and none takes its place: a replica cannot come back "
+               says("process 1 was lost and is not replaced: a replica cannot come back "
                     "with replicas.exchange averaging"));
   }
   lead->signal(SIGINT);

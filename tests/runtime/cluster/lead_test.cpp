@@ -370,7 +370,7 @@ TEST_CASE("the Director hears of each machine of a process that is lost, and how
 /// Whether a run begins again that loses process 1 and then ends so.
 bool begins_again(const std::function<Ending(const Down&)>& how) {
   Lead::Config c = config("dies", 2);
-  c.again = true;
+  c.may_restart = true;
   Cast cast = cast_of(
       2,
       [&how](Message message, double, Effects& fx) {
@@ -384,7 +384,7 @@ bool begins_again(const std::function<Ending(const Down&)>& how) {
   Ledger ledger;
   run_on_threads(cast, ledger, {.others = &lead});
   CHECK(lead.has_lost());
-  return lead.begins_again();
+  return lead.restarts();
 }
 
 TEST_CASE("a run begins again that a loss has ended, and no other") {
@@ -410,11 +410,11 @@ TEST_CASE("a run begins again that a loss has ended, and no other") {
 
 TEST_CASE("who comes back is waited for once, and not for each word anew") {
   Lead::Config c = config("comes back slowly", 2);
-  c.back = 1;
+  c.returns_max = 1;
   c.limits.join = 3s;
   std::atomic<int> interrupts = 0;
   std::vector<std::string> told;
-  c.tell = [&](const std::string& what) {
+  c.tell_user = [&](const std::string& what) {
     told.push_back(what);
     interrupts = 2;
   };
@@ -450,10 +450,10 @@ TEST_CASE("another takes the place of a process that is lost, as often as it may
       [](Message, double, Effects&) {});
   cast.members[1].replica = 4;
   Lead::Config c = config("dies twice", 2);
-  c.back = back;
+  c.returns_max = back;
   std::atomic<int> interrupts = 0;
   std::vector<std::string> told;
-  c.tell = [&](const std::string& what) {
+  c.tell_user = [&](const std::string& what) {
     told.push_back(what);
     interrupts = 2;
   };
@@ -507,7 +507,9 @@ TEST_CASE("who plays the lead is not believed, and the lead gives him up") {
   const Ending ending = run_on_threads(cast, ledger, {.others = &lead});
   CHECK(ending.exit_code == 0);
   CHECK(honest == 0);
-  CHECK(cause == "process 1 was given up by process 2: a process says what the lead alone can say");
+  CHECK(
+      cause ==
+      "process 1 was given up by process 2: a process sends a parcel that only the lead may send");
 }
 
 TEST_CASE("a goodbye before the end is not believed, and the Director hears of a loss") {

@@ -77,10 +77,10 @@ TEST_CASE("each kind of word has its speaker") {
   const std::set<ParcelKind> of_lead{gone, explain, end, halt, go_on};
   const std::set<ParcelKind> of_nodes{records, heartbeat, down, explained, bye, distrust, trace};
   for (const ParcelKind kind : all_kinds()) {
-    CHECK((refusal(word(kind), kRunning) == "a process says what the lead alone can say") ==
-          of_lead.contains(kind));
+    CHECK((refusal(word(kind), kRunning) ==
+           "a process sends a parcel that only the lead may send") == of_lead.contains(kind));
     CHECK((refusal_at_node(word(kind), kRunning, true) ==
-           "a process says what is the lead's to hear") == of_nodes.contains(kind));
+           "a process sends a parcel that only the lead may get") == of_nodes.contains(kind));
     const bool of_any = kind == message || kind == rested;
     CHECK(refusal_at_node(word(kind), kRunning, false).empty() == of_any);
   }

@@ -1,5 +1,6 @@
-// A run in several processes, from its beginning to its end. Where it has lost a process without which it cannot go
-// on, it begins once more: the same run in the same folder, with other processes, from its newest checkpoint.
+// A run in several processes, from its beginning to its end, which may take several attempts. If an attempt loses a process
+// without which the run cannot go on, the next attempt begins: the same run in the same folder, with other processes,
+// from its newest checkpoint.
 #include "apps/cli/status_line.hpp"
 #include "apps/cli/version.hpp"
 #include "apps/run/processes.hpp"
@@ -29,23 +30,24 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kBack = 3;
-// Between two tries to begin again, as between those to bring one process back.
+constexpr int kReturnsMax = 3;  // unless --back says another number
+// Pauses between two tries to begin again.
 constexpr std::chrono::milliseconds kTryAgainMin{200};
 constexpr std::chrono::milliseconds kTryAgainMax{10'000};
-constexpr std::chrono::milliseconds kLookAtUser{50};
+constexpr std::chrono::milliseconds kLookAtUser{50};  // between two looks for an interrupt
+// How long a restart waits for a process: at least, and in terms of the first start.
 constexpr std::chrono::milliseconds kJoinMin{10'000};
 constexpr int kTimesFirstStart = 3;
 
-/// Why nobody can take the place of a process that was lost, or "".
-std::string stays_away(const Blueprint& blueprint, const Placement& placement) {
+/// Why a lost process cannot be replaced while the run goes on; "": it can.
+std::string why_no_return_of(const Blueprint& blueprint, const Placement& placement) {
   if (const std::string why = stays_dead(blueprint.experiment); !why.empty()) {
     return "a replica cannot come back " + why;
   }
   return placement.whole_replicas
              ? ""
-             : "a replica cannot come back where several processes play it, or a server plays "
-               "elsewhere than in process 0; with whole replicas in each process it can";
+             : "a replica cannot come back if several processes run parts of it, or if a server is "
+               "not in process 0; place whole replicas in each process";
 }
 
 std::string as_sentence(const std::string& words) {
@@ -56,32 +58,35 @@ void tell_user(const std::string& line) {
   std::cerr << "troupe: " + line + "\n";
 }
 
-/// From the start of its processes to the end of the run, or to the loss of one of them.
-struct Life {
-  Result<RunResult> result;  // Error: it has not begun
-  int missing = 0;           // ... for want of this process; 0: for another reason
-  bool lost = false;         // a process
-  bool again = false;        // it ended of that, and the run is to begin again
+/// One attempt: from the start of the processes to the end of the run, or to the loss of a process.
+struct Attempt {
+  Result<RunResult> result;  // Error: it could not begin
+  int missing = 0;           // ... because of this process; 0: for another reason
+  bool lost = false;         // a process was lost
+  bool restart = false;      // ... which ended the attempt: the next one is to begin
 };
 
-class Lives {
+class Attempts {
  public:
-  Lives(const Blueprint& blueprint, Players players, const RunOptions& options, std::ostream* notes)
-      : blueprint_(blueprint), players_(std::move(players)), first_(options), notes_(notes) {}
+  Attempts(const Blueprint& blueprint,
+           Players players,
+           const RunOptions& options,
+           std::ostream* notes)
+      : blueprint_(blueprint), players_(std::move(players)), options_(options), notes_(notes) {}
 
   Result<RunResult> play();
 
  private:
-  Result<void> take_places();
-  Life live();
+  Result<void> place_machines();
+  Attempt try_once();
   Lead::Limits limits() const;
-  Result<void> rewind(const RunResult& lost);
-  Life begin_again();
+  Result<void> find_restart_point(const RunResult& lost);
+  Attempt begin_again();
   Result<void> go_without(int process);
   RunResult given_up(RunResult lost, const Error& why) const;
   std::string advice() const;
 
-  int asked_to_stop() const { return first_.interrupts ? first_.interrupts() : 0; }
+  int asked_to_stop() const { return options_.interrupts ? options_.interrupts() : 0; }
 
   bool restarted() const { return !restarts_.empty(); }
 
@@ -89,21 +94,21 @@ class Lives {
 
   Blueprint blueprint_;
   Players players_;
-  const RunOptions first_;  // of the first life
+  const RunOptions options_;  // of the first attempt
   std::ostream* notes_;
-  Clock::duration first_start_{};  // how long that of the first life took
+  Clock::duration first_start_{};  // how long it took to start the processes of the first attempt
   Placement placement_;
-  std::string stays_away_;
-  std::shared_ptr<Meeting> meeting_;  // where the others come by themselves: of all lives
+  std::string why_no_return_;
+  std::shared_ptr<Meeting> meeting_;  // where processes come by themselves, in each attempt
   std::vector<Summary::Restart> restarts_;
-  std::optional<FoundCheckpoint> newest_;  // that this life goes on from; empty: as the first one
+  std::optional<FoundCheckpoint> newest_;  // where this attempt begins; empty: as the first one
 };
 
-Result<void> Lives::take_places() {
+Result<void> Attempts::place_machines() {
   auto placement = place(blueprint_, players_.processes);
   TROUPE_TRY(placement);
   placement_ = *std::move(placement);
-  stays_away_ = stays_away(blueprint_, placement_);
+  why_no_return_ = why_no_return_of(blueprint_, placement_);
   if (notes_) {
     *notes_ << players_.processes << " processes: " << placement_.words << '\n';
     for (std::size_t i = 0; i < players_.hosts.size(); ++i) {
@@ -114,26 +119,26 @@ Result<void> Lives::take_places() {
   return {};
 }
 
-/// A process that is frozen while the run begins again does not hold it up for long: how long the others need is known.
-/// For one that comes by itself there is no telling.
-Lead::Limits Lives::limits() const {
-  Lead::Limits all;
+/// A restart does not wait as long for a process as the first attempt does, in case it is frozen: the first start has shown
+/// how long a process needs. How long one needs that comes by itself is not known.
+Lead::Limits Attempts::limits() const {
+  Lead::Limits limits;
   if (restarted() && !meeting_) {
-    const auto known = players_.restart_wait + kTimesFirstStart * first_start_;
-    const auto most = std::chrono::ceil<std::chrono::milliseconds>(known);
-    all.join = std::min(all.join, std::max(kJoinMin, most));
+    const auto needed = players_.restart_wait + kTimesFirstStart * first_start_;
+    const auto enough = std::chrono::ceil<std::chrono::milliseconds>(needed);
+    limits.join = std::min(limits.join, std::max(kJoinMin, enough));
   }
-  return all;
+  return limits;
 }
 
-Life Lives::live() {
-  RunOptions options = first_;
+Attempt Attempts::try_once() {
+  RunOptions options = options_;
   options.restarts = restarts_;
   if (newest_) {
     options.resume = &newest_->checkpoint;
     options.new_folder = false;
   } else if (restarted() && !options.resume) {
-    options.directory_is_made = true;  // with files that are written anew
+    options.directory_is_made = true;  // its files are written anew
   }
   if (players_.processes == 1) {
     return {.result = run_experiment(blueprint_, options)};
@@ -144,8 +149,8 @@ Life Lives::live() {
     experiment.clear_start_from_skip();
   }
   std::optional<WaitingLine> line;
-  if (first_.progress) {
-    line.emplace(*first_.progress, first_.terminal);
+  if (options_.progress) {
+    line.emplace(*options_.progress, options_.terminal);
   }
   Lead lead({.processes = players_.processes,
              .process_of = placement_.process_of,
@@ -153,17 +158,17 @@ Life Lives::live() {
              .cast = placement_.digest,
              .experiment = print_experiment(experiment),
              .resumes = options.resume != nullptr,
-             .again = restarts_left() > 0,
-             .was_lost = restarted(),
+             .may_restart = restarts_left() > 0,
+             .is_restart = restarted(),
              .bounds = run_bounds(blueprint_, placement_.process_of.size()),
              .program = players_.program,
              .hosts = players_.hosts,
              .credentials = players_.credentials,
              .meeting = meeting_,
-             .back = players_.back.value_or(kBack),
-             .stays_away = stays_away_,
-             .tell = tell_user,
-             .waiting =
+             .returns_max = players_.back.value_or(kReturnsMax),
+             .why_no_return = why_no_return_,
+             .tell_user = tell_user,
+             .tell_waiting =
                  [&line](const std::string& whom) {
                    if (line) {
                      (*line)(whom);
@@ -175,19 +180,19 @@ Life Lives::live() {
   const auto started = lead.start();
   line.reset();
   if (!started) {
-    return {.result = started.error(), .missing = lead.missing()};
+    return {.result = started.error(), .missing = lead.missing_process()};
   }
   first_start_ = restarted() ? first_start_ : Clock::now() - begin;
   auto result = run_experiment(blueprint_, options, lead);
-  return {.result = std::move(result), .lost = lead.has_lost(), .again = lead.begins_again()};
+  return {.result = std::move(result), .lost = lead.has_lost(), .restart = lead.restarts()};
 }
 
-/// To the newest whole checkpoint; where there is none yet, to the beginning. Error (data) where there are some and
-/// none is whole: nothing is thrown away then.
-Result<void> Lives::rewind(const RunResult& lost) {
-  std::int64_t updates = first_.resume ? first_.resume->step : 0;
-  if (first_.directory && !checkpoints_of(*first_.directory).empty()) {
-    auto found = find_checkpoint(*first_.directory);
+/// The next attempt goes on from the newest whole checkpoint, or begins at the beginning if there is none. Error (data) if
+/// there are checkpoints and none is whole: beginning anew would overwrite them.
+Result<void> Attempts::find_restart_point(const RunResult& lost) {
+  std::int64_t updates = options_.resume ? options_.resume->step : 0;
+  if (options_.directory && !checkpoints_of(*options_.directory).empty()) {
+    auto found = find_checkpoint(*options_.directory);
     TROUPE_TRY(found);
     for (const std::string& why : found->passed_over) {
       tell_user("passed over: " + why);
@@ -204,30 +209,30 @@ Result<void> Lives::rewind(const RunResult& lost) {
   return {};
 }
 
-/// Tries until all are there who are needed. A host that does not come back in time is left out.
-Life Lives::begin_again() {
+/// Tries to begin the next attempt until all processes take part. A host that does not come back in time is left out.
+Attempt Attempts::begin_again() {
   const auto until = Clock::now() + players_.restart_wait;
   auto pause = kTryAgainMin;
   std::string told;
   for (int tries = 1;; ++tries) {
-    Life life = live();
-    if (life.result || life.missing == 0 || asked_to_stop() > 0) {
-      return life;
+    Attempt attempt = try_once();
+    if (attempt.result || attempt.missing == 0 || asked_to_stop() > 0) {
+      return attempt;
     }
-    if (meeting_) {  // whom this life has hung up on comes again at once
+    if (meeting_) {  // processes that were turned away come again at once
       meeting_->begin_again();
     }
-    if (std::exchange(told, life.result.error().message) != life.result.error().message) {
+    if (std::exchange(told, attempt.result.error().message) != attempt.result.error().message) {
       tell_user("the run cannot begin again yet: " + told);
     }
     if ((meeting_ || tries > 1) && Clock::now() >= until) {
       if (players_.hosts.empty()) {
-        return life;
+        return attempt;
       }
-      const auto gone = go_without(life.missing);
+      const auto gone = go_without(attempt.missing);
       if (!gone) {
-        life.result = gone.error();
-        return life;
+        attempt.result = gone.error();
+        return attempt;
       }
       continue;
     }
@@ -238,8 +243,8 @@ Life Lives::begin_again() {
   }
 }
 
-/// What process `process`, of a host, has played is played by the others. Error where that cannot be.
-Result<void> Lives::go_without(int process) {
+/// Leaves out process `process`, which was on a host: the other processes take its machines. Error where they cannot.
+Result<void> Attempts::go_without(int process) {
   const std::chrono::duration<double> waited = players_.restart_wait;
   const std::string who =
       concat("process ", process, " has not come back within ", waited.count(), " s");
@@ -248,44 +253,44 @@ Result<void> Lives::go_without(int process) {
   tell_user(concat(who, "; the run goes on without ", host->text()));
   players_.hosts.erase(host);
   --players_.processes;
-  return players_.processes > 1 ? take_places() : Result<void>();
+  return players_.processes > 1 ? place_machines() : Result<void>();
 }
 
-/// How a run ends that could not begin again: as it was when it was lost.
-RunResult Lives::given_up(RunResult lost, const Error& why) const {
+/// The result of a run that could not begin again: that of the lost attempt, with the reason `why`.
+RunResult Attempts::given_up(RunResult lost, const Error& why) const {
   if (asked_to_stop() > 0) {
     lost.exit_code = 130;
     lost.cause = "interrupted before the run had begun again";
   } else {
     lost.cause = as_sentence(lost.cause) + " It cannot begin again: " + why.message;
   }
-  if (first_.directory) {
-    if (auto written = write_summary(*first_.directory, lost, blueprint_); !written) {
+  if (options_.directory) {
+    if (auto written = write_summary(*options_.directory, lost, blueprint_); !written) {
       lost.cause += "; " + written.error().message;
     }
   }
   return lost;
 }
 
-/// What is said at the end of a run that has been lost with a process.
-std::string Lives::advice() const {
+/// What the user can do after a run was lost with a process.
+std::string Attempts::advice() const {
   if (restarted()) {
     return concat(" It was begun again ",
                   restarts_.size(),
                   restarts_.size() == 1 ? " time" : " times",
                   " (--restarts).");
   }
-  const bool kept = first_.directory && !checkpoints_of(*first_.directory).empty();
+  const bool kept = options_.directory && !checkpoints_of(*options_.directory).empty();
   return concat(
-      kept ? concat(" `troupe run --resume ", first_.directory->string(), "` goes on with it.")
+      kept ? concat(" `troupe run --resume ", options_.directory->string(), "` goes on with it.")
            : "",
       " With --restarts N a run begins again by itself.");
 }
 
-Result<RunResult> Lives::play() {
-  TROUPE_TRY(take_places());
-  if (players_.back.value_or(0) > 0 && !stays_away_.empty()) {
-    return Error{ErrorKind::usage, "--back: " + stays_away_};
+Result<RunResult> Attempts::play() {
+  TROUPE_TRY(place_machines());
+  if (players_.back.value_or(0) > 0 && !why_no_return_.empty()) {
+    return Error{ErrorKind::usage, "--back: " + why_no_return_};
   }
   if (players_.ranks) {
     auto opened =
@@ -293,25 +298,25 @@ Result<RunResult> Lives::play() {
     TROUPE_TRY(opened);
     meeting_ = *std::move(opened);
   }
-  Life life = live();
-  while (life.result && life.again) {
-    RunResult lost = *std::move(life.result);
-    lost.weights.clear();  // they are in the folder, and need no memory
+  Attempt attempt = try_once();
+  while (attempt.result && attempt.restart) {
+    RunResult lost = *std::move(attempt.result);
+    lost.weights.clear();  // checkpoints have them; here they only take memory
     lost.buffers.clear();
-    if (auto ready = rewind(lost); !ready) {
+    if (auto ready = find_restart_point(lost); !ready) {
       return given_up(std::move(lost), ready.error());
     }
-    life = begin_again();
-    if (!life.result) {
-      return given_up(std::move(lost), life.result.error());
+    attempt = begin_again();
+    if (!attempt.result) {
+      return given_up(std::move(lost), attempt.result.error());
     }
   }
-  if (life.result && life.result->exit_code == static_cast<int>(ErrorKind::lost)) {
-    if (life.lost) {
-      life.result->cause = as_sentence(life.result->cause) + advice();
+  if (attempt.result && attempt.result->exit_code == static_cast<int>(ErrorKind::lost)) {
+    if (attempt.lost) {
+      attempt.result->cause = as_sentence(attempt.result->cause) + advice();
     }
   }
-  return std::move(life.result);
+  return std::move(attempt.result);
 }
 
 }  // namespace
@@ -320,7 +325,7 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
                                    Players players,
                                    const RunOptions& options,
                                    std::ostream* notes) {
-  return Lives(blueprint, std::move(players), options, notes).play();
+  return Attempts(blueprint, std::move(players), options, notes).play();
 }
 
 }  // namespace troupe
