@@ -9,7 +9,7 @@ namespace {
 
 void check_geometry(std::string_view op, const ConvolutionGeometry& g, const Shape& x) {
   TROUPE_CHECK(g.kernel >= 1 && g.stride >= 1 && g.padding >= 0 && g.padding < g.kernel,
-               fill_in("[{}] kernel {}, stride {}, padding {}; right is kernel >= 1, stride >= 1, "
+               fill_in("[{}] kernel {}, stride {}, padding {}; expected kernel >= 1, stride >= 1, "
                        "0 <= padding < kernel",
                        op,
                        g.kernel,

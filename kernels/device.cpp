@@ -56,7 +56,7 @@ Result<Device> parse_device(std::string_view text) {
       return Device{DeviceKind::cuda, index};
     }
   }
-  return usage_error("unknown device \"{}\"; right are cpu, cuda and cuda:0", text);
+  return usage_error("unknown device \"{}\"; expected cpu, cuda or cuda:0", text);
 }
 
 Result<void> check_available(Device device) {

@@ -13,7 +13,7 @@ void add(
   TROUPE_CHECK(a.elements() == b.elements() && a.elements() == y.elements(),
                fill_in("[add] a is {}, b {}, y {}", a.shape(), b.shape(), y.shape()));
   TROUPE_CHECK(activation == ActivationKind::none || activation == ActivationKind::relu,
-               fill_in("[add] activation {}; right is none or relu", to_string(activation)));
+               fill_in("[add] activation {}; expected none or relu", to_string(activation)));
   begin(stream, {&a, &b, &y});
   TROUPE_DISPATCH(add, stream, a, b, activation, y);
 }

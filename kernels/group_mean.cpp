@@ -58,7 +58,7 @@ std::vector<std::vector<Tensor>> group_mean(Stream& stream,
                                             const std::vector<Device>& devices,
                                             const std::vector<std::vector<Tensor>>& parts) {
   TROUPE_CHECK(devices.size() >= 2 && all_gpus(devices) && all_apart(devices),
-               "[group_mean] right are two or more GPUs, each named once; there are ",
+               "[group_mean] expected two or more GPUs, each named once; there are ",
                listed(devices));
   TROUPE_CHECK(std::find(devices.begin(), devices.end(), stream.device()) != devices.end(),
                fill_in("[group_mean] the stream is on {}, which is none of {}",

@@ -24,7 +24,7 @@ void damp_by_gap(Stream& stream,
                  const Tensor& w,
                  const Tensor& w_read,
                  const Tensor& out) {
-  TROUPE_CHECK(reach > 0, "[damp_by_gap] reach is ", reach, "; right is a positive number");
+  TROUPE_CHECK(reach > 0, "[damp_by_gap] reach is ", reach, "; expected a positive number");
   check_tensor("damp_by_gap", "g", g, stream);
   check_tensor("damp_by_gap", "w", w, stream, g.shape());
   check_tensor("damp_by_gap", "w_read", w_read, stream, g.shape());
@@ -37,7 +37,7 @@ void damp_by_own_steps(Stream& stream, const OwnStepArguments& a) {
   TROUPE_CHECK(a.scalars.rate > 0,
                "[damp_by_own_steps] rate is ",
                a.scalars.rate,
-               "; right is a positive number");
+               "; expected a positive number");
   check_tensor("damp_by_own_steps", "g", a.g, stream);
   check_tensor("damp_by_own_steps", "w", a.w, stream, a.g.shape());
   check_tensor("damp_by_own_steps", "aim", a.aim, stream, a.g.shape());

@@ -9,7 +9,7 @@ namespace {
 
 void check_activation(std::string_view op, ActivationKind kind) {
   TROUPE_CHECK(kind == ActivationKind::none || kind == ActivationKind::relu,
-               fill_in("[{}] activation {}; right is none or relu", op, to_string(kind)));
+               fill_in("[{}] activation {}; expected none or relu", op, to_string(kind)));
 }
 
 void check_matrix(std::string_view op, const Tensor& x, const Stream& stream) {

@@ -70,7 +70,7 @@ Result<std::vector<std::string>> range_values(std::string_view text) {
   if (!first || !last || !count || *count != std::floor(*count) || *count < 2 ||
       *count > kRangeMax || *first == *last || (log && (*first <= 0 || *last <= 0))) {
     return usage_error(
-        "--vary: \"{}\" is no range; right are log:1e-3..1e-1:5, of numbers above 0, and "
+        "--vary: \"{}\" is no range; use log:1e-3..1e-1:5, of numbers above 0, or "
         "lin:0..0.5:3, each with the number of values, 2 to {}",
         text,
         kRangeMax);
@@ -312,8 +312,8 @@ Result<std::vector<Varied>> parse_varied(std::string_view text) {
       const auto parts = all.size() == 1 ? std::vector{value} : split_values(value, '+');
       if (parts.size() != all.size()) {
         return usage_error(
-            "--vary: \"{}\" has {} keys that change together, and {} is {} of their values; right "
-            "is a+b=v1+w1,v2+w2",
+            "--vary: \"{}\" has {} keys that change together, and {} is {} of their values; use "
+            "a+b=v1+w1,v2+w2",
             text,
             all.size(),
             value,

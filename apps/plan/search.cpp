@@ -198,7 +198,7 @@ class Search {
 
 Result<std::vector<Grid>> search_grids(const Blueprint& blueprint, const SearchOptions& options) {
   if (blueprint.grid) {
-    return usage_error("--search measures layers that are whole; right is pipeline.width=1");
+    return usage_error("--search measures layers that are whole; use pipeline.width=1");
   }
   return Search(blueprint, options).run();
 }

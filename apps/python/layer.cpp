@@ -79,7 +79,7 @@ class PythonLayer final : public Layer {
         const std::size_t count = nb::len(all);
         if (count != buffers.size()) {
           throw PythonFailed(
-              concat(where, " returned ", count, " buffers; right are ", buffers.size()));
+              concat(where, " returned ", count, " buffers; expected ", buffers.size()));
         }
         for (std::size_t i = 0; i < count; ++i) {
           buffers[i] = tensor_of(all[i], pass.stream, where + ": a buffer");
@@ -112,7 +112,7 @@ class PythonLayer final : public Layer {
       const std::size_t count = nb::len(made);
       if (count != g.size()) {
         throw PythonFailed(concat(
-            where, " returned ", count, " gradients; right are ", g.size(), ", one a parameter"));
+            where, " returned ", count, " gradients; expected ", g.size(), ", one a parameter"));
       }
       for (std::size_t i = 0; i < count; ++i) {
         add(made[i], g[i], where);

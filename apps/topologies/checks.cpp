@@ -73,7 +73,7 @@ Constraints<Blueprint> data_checks() {
        [](const B& b) {
          return b.data->classes() > 0 || b.experiment.stop().monitor() != proto::Stop::accuracy;
        },
-       "stop.monitor: accuracy needs data with classes; right is loss"},
+       "stop.monitor: accuracy needs data with classes; use loss"},
       {"a_batch_of_a_share",
        [](const B& b) {
          return !by_label(b) ||
@@ -124,18 +124,18 @@ Constraints<Blueprint> schedule_checks() {
                 !has_buffers(b.network);
        },
        "record.best: batch normalisation keeps running statistics, and of several replicas only "
-       "the last ones are there; right is false"},
+       "the last ones are there; use false"},
       {"copies_without_statistics",
        [](const B& b) { return b.schedule->copies.empty() || !has_buffers(b.network); },
        "pipeline.copies: batch normalisation keeps running statistics, of which each copy would "
-       "have its own; right is a network without it, or no copies"},
+       "have its own; use a network without it, or no copies"},
       {"all_reduce_that_can_be_interrupted",
        [](const B& b) {
          return can_be_interrupted(b)
                     ? ""
                     : fill_in(
                           "replicas.exchange.synchronous.reduction: ring and tree do not go with "
-                          "several chunks a stage (pipeline.stage_of) under {}; right is server, "
+                          "several chunks a stage (pipeline.stage_of) under {}; use server, "
                           "or a flushed schedule",
                           b.schedule->options.name);
        }},
@@ -200,19 +200,19 @@ Result<void> check_modules(const Blueprint& b) {
   if (method->influence && (b.data->classes() > 0 || b.network.shape().elements() != 1)) {
     return refuse(
         "decoupled: a module's influence is on one output, which is a value, and its error is that "
-        "output's; right is data with one target that is a value, or a method other than kickback");
+        "output's; use data with one target that is a value, or a method other than kickback");
   }
   if (const auto plan = predictor_plan(b.experiment);
       plan && plan->conditioned && b.data->classes() == 0) {
     return refuse(
-        "decoupled.synthetic.conditioned: the data's targets are values, no labels; right is "
+        "decoupled.synthetic.conditioned: the data's targets are values, no labels; use "
         "false");
   }
   if (const auto plan = predictor_plan(b.experiment);
       plan && plan->similarity > 0 && b.data->classes() < 2) {
     return refuse(
         "decoupled.greedy.similarity: samples are to be as alike as their labels, and the data's "
-        "targets are values; right is 0");
+        "targets are values; use 0");
   }
   return {};
 }
@@ -226,13 +226,13 @@ Constraints<Blueprint> chunk_checks() {
                     ? std::string()
                     : fill_in(
                           "record.angle_every: the gradient of a parameter that modules share is "
-                          "made by all of them; right is 0, or model.{}.tied=false",
+                          "made by all of them; use 0, or model.{}.tied=false",
                           choice_name(b.experiment.model()));
        }},
       {"copies_without_tied_parameters",
        [](const Blueprint& b) { return b.schedule->copies.empty() || !has_tied(b); },
        "pipeline.copies: chunks that share a parameter need one step of it at each mini-batch; "
-       "right is model.gpt.tied=false, or no copies"},
+       "use model.gpt.tied=false, or no copies"},
       {"a_tensor_for_each_shard",
        [](const Blueprint& b) {
          if (too_small(b) < 0) {

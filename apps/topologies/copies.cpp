@@ -22,19 +22,19 @@ Constraints<E> copy_checks() {
       {
           {"copies_of_servers",
            [](const E& e) { return has_servers(e); },
-           "replicas.copies: there is no server to copy in this experiment; right is 1"},
+           "replicas.copies: there is no server to copy in this experiment; use 1"},
           {"copies_of_one_level",
            [](const E& e) { return groups_of(e) == 0; },
-           "replicas.copies: servers of groups of replicas (exchange halos) have no copies; right "
-           "is 1"},
+           "replicas.copies: servers of groups of replicas (exchange halos) have no copies; use "
+           "1"},
           {"copies_without_extension",
            [](const E& e) { return !e.extension().has_custom(); },
-           "replicas.copies: the machines of an extension know nothing of copies of servers; right "
-           "is 1"},
+           "replicas.copies: the machines of an extension know nothing of copies of servers; use "
+           "1"},
           {"copies_with_an_order",
            [](const E& e) { return e.clock().faults().wire().numbered(); },
            "replicas.copies: copies of a server rely on links that keep the order of messages; "
-           "right is clock.faults.wire.numbered=true"},
+           "use clock.faults.wire.numbered=true"},
       });
 }
 
@@ -42,7 +42,7 @@ Constraint<Blueprint> copies_that_decide_alike() {
   return {"copies_that_decide_alike",
           [](const Blueprint& b) { return !copies(b.experiment) || !b.link || !one_decides(b); },
           "replicas.copies: with this rule one of several servers decides for all, and has no "
-          "copies; right is 1, or one server: replicas.shards=1 and one chunk"};
+          "copies; use 1, or one server: replicas.shards=1 and one chunk"};
 }
 
 }  // namespace troupe

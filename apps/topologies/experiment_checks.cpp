@@ -62,8 +62,8 @@ Result<void> check_group_sums(const E& e) {
   for (std::int32_t k = 0; sums_in_group(e) && k < stage_actors(e); ++k) {
     if (auto able = check_group(devices_of_stage(e, k)); !able) {
       return usage_error(
-          "replicas.exchange.synchronous.reduction: nccl for stage {} of all replicas: {}; right "
-          "is a placement.devices that gives each replica a GPU of its own, or reduction ring or "
+          "replicas.exchange.synchronous.reduction: nccl for stage {} of all replicas: {}; use "
+          "a placement.devices that gives each replica a GPU of its own, or reduction ring or "
           "tree",
           k,
           able.error().message);
@@ -178,14 +178,14 @@ Rows stage_copies_checks() {
           {"copies_of_stashed_weights",
            [](const E& e) { return e.pipeline().weights().has_stash(); },
            "pipeline.copies: stages that take turns are updated while others of their mini-batches "
-           "are under way; right is pipeline.weights stash"},
+           "are under way; use pipeline.weights stash"},
           {"copies_in_one_pipe",
            [](const E& e) {
              return e.replicas().count() == 1 && shared_by(e) != Shared::buffer &&
                     shared_by(e) != Shared::own && decoupled_of(e) == nullptr &&
                     e.record().angle_every() == 0;
            },
-           "pipeline.copies: they are for one replica, trained by backpropagation; right are "
+           "pipeline.copies: they are for one replica, trained by backpropagation; use "
            "replicas.count 1, no hogwild or sandblaster, decoupled none and record.angle_every 0"},
           {"copies_on_cpu",
            [](const E& e) { return !on_gpu(e); },
@@ -193,7 +193,7 @@ Rows stage_copies_checks() {
           {"copies_of_chosen_chunks",
            [](const E& e) { return !mixes(e); },
            "pipeline.partition: mixed gives stages several chunks, and pipeline.copies chunks "
-           "several stages; right is flops or profiled"},
+           "several stages; use flops or profiled"},
       });
 }
 
@@ -293,7 +293,7 @@ Rows stop_checks() {
        [](const E& e) {
          return !asks_for_best(e) || !(shared_by(e) == Shared::own || e.data().has_sparse());
        },
-       "stop.patience: it and record.best do not go with sandblaster or sparse rows; right are 0 "
+       "stop.patience: it and record.best do not go with sandblaster or sparse rows; use 0 "
        "and false"},
       {"each_replica_has_weights",
        [](const E& e) {

@@ -45,14 +45,14 @@ Constraints<E> probe_checks() {
                                      shared_by(e) != Shared::own && !is_sparse_hogwild(e);
                             },
                             "record.angle_every: angles are measured of one replica that shares "
-                            "its weights with nobody; right is 0"},
+                            "its weights with nobody; use 0"},
                            {"angle_on_cpu",
                             [](const E& e) { return all_on_cpu(e); },
-                            "record.angle_every: angles are measured on cpu only; right is 0"},
+                            "record.angle_every: angles are measured on cpu only; use 0"},
                            {"angle_of_labels",
                             [](const E& e) { return !e.model().has_quadratic(); },
                             "record.angle_every: the gradient of quadratic is of its weights "
-                            "alone, without samples or labels; right is 0"},
+                            "alone, without samples or labels; use 0"},
                        });
 }
 

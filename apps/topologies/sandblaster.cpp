@@ -119,7 +119,7 @@ Constraints<Blueprint> sandblaster_chunk_checks() {
                         ? ""
                         : fill_in(
                               "pipeline: a sandblaster replica has the whole network in one chunk, "
-                              "and pipeline.schedule or pipeline.stage_of make {} of it; right is "
+                              "and pipeline.schedule or pipeline.stage_of make {} of it; use "
                               "another schedule, and no stage_of",
                               b.chunks.size());
            }},

@@ -19,37 +19,37 @@ using E = proto::Experiment;
 std::string obstacle(const E& e) {
   const proto::Pipeline& p = e.pipeline();
   if (decoupled_of(e)) {
-    return "a decoupled module is on one stage; right is 1, or decoupled=none";
+    return "a decoupled module is on one stage; use 1, or decoupled=none";
   }
   if (shared_by(e) == Shared::own || shared_by(e) == Shared::buffer) {
     return fill_in("it does not go with replicas.exchange {}, which has no pipeline",
                    exchange_of(e).info.name);
   }
   if (!p.copies().empty()) {
-    return "stages that take turns are not cut; right is pipeline.copies=[]";
+    return "stages that take turns are not cut; use pipeline.copies=[]";
   }
   if (p.partition() != proto::Pipeline::flops && p.cut().empty() && p.stages() > 1) {
-    return "pipeline.partition measures layers that are whole; right is flops, or pipeline.cut";
+    return "pipeline.partition measures layers that are whole; use flops, or pipeline.cut";
   }
   if (e.optimizer().clip_norm() > 0 && !(*chosen_schedule(e))->flushed) {
     return fill_in(
-        "optimizer.clip_norm is by chunk under {}, and a part has a share of one; right is 0, or a "
+        "optimizer.clip_norm is by chunk under {}, and a part has a share of one; use 0, or a "
         "flushed schedule",
         (*chosen_schedule(e))->info.name);
   }
   if (e.record().angle_every() > 0) {
-    return "angles are measured between whole modules; right is record.angle_every=0";
+    return "angles are measured between whole modules; use record.angle_every=0";
   }
   if (optimizer_scheme(e.optimizer()).matrices) {
     return fill_in(
-        "optimizer.rule {} needs a layer's whole matrix, of which a part has a share; right is a "
+        "optimizer.rule {} needs a layer's whole matrix, of which a part has a share; use a "
         "rule that moves each number by itself, such as adamw",
         optimizer_scheme(e.optimizer()).info.name);
   }
   if (reduces(e) && e.replicas().count() > 1 && !(*chosen_schedule(e))->flushed) {
     return fill_in(
         "replicas.exchange.synchronous.reduction ring and tree go with a flushed schedule; {} is "
-        "not; right is server",
+        "not; use server",
         (*chosen_schedule(e))->info.name);
   }
   const std::int64_t rows = e.data().batch_size() / p.micro_batches();
@@ -83,7 +83,7 @@ Result<void> widen(Blueprint& b) {
   }
   if (fragments_of(b) > 0) {
     return usage_error(
-        "pipeline.width: fragments that replicas exchange in turn are of whole layers; right is 1, "
+        "pipeline.width: fragments that replicas exchange in turn are of whole layers; use 1, "
         "or a replicas.exchange without fragments");
   }
   auto first_layers =

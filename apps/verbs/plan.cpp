@@ -117,7 +117,7 @@ std::string memory_text(const Blueprint& b) {
 /// The layers' times, and what each way of cutting would make of them.
 Result<std::string> describe_profile(const Blueprint& b) {
   if (b.grid) {
-    return usage_error("--profile measures layers that are whole; right is pipeline.width=1");
+    return usage_error("--profile measures layers that are whole; use pipeline.width=1");
   }
   const auto profile = measure_layers(b);
   TROUPE_TRY(profile);

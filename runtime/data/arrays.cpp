@@ -48,7 +48,7 @@ Result<void> check_shapes(const ArrayPair& pair, bool values) {
   if (x.size() < 2 || x.size() > 4) {
     return pair.unusable(
         pair.x_name,
-        concat("its shape is ", extents_text(x), "; right are (N, D), (N, H, W) and (N, H, W, C)"));
+        concat("its shape is ", extents_text(x), "; expected (N, D), (N, H, W) or (N, H, W, C)"));
   }
   if (!pair.x.file && pair.x.size() > static_cast<std::size_t>(kArrayNumbersMax)) {
     return pair.unusable(pair.x_name, concat("it has more than ", kArrayNumbersMax, " numbers"));
@@ -134,7 +134,7 @@ Result<void> check_numbers(const ArrayPair& pair, bool values) {
                                    i / ArrayPair::width(pair.y),
                                    y,
                                    values ? ", which is not finite (as float32)"
-                                          : ", which is no label: right are 0 to 65535"));
+                                          : ", which is no label: expected 0 to 65535"));
     }
   }
   return {};

@@ -91,7 +91,7 @@ Result<ClassFolders> list_class_folders(const fs::path& path,
             ? std::string("it has no class folders; put the images of each class into a folder")
             : concat("it holds ",
                      folders->size(),
-                     " folders, and right is one for each class, at most ",
+                     " folders; expected one for each class, at most ",
                      kClassesMax));
   }
   ClassFolders all{.classes = classes, .files = {}};

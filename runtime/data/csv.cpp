@@ -171,7 +171,7 @@ Result<void> check_csv_options(const proto::Csv& options) {
                  "data.csv.path is not set: name a CSV file by --set data.csv.path=FILE"};
   }
   if (options.thousands().size() > 1 && options.thousands() != "blank") {
-    return usage_error("data.csv.thousands is {}; right are one character and the word blank",
+    return usage_error("data.csv.thousands is {}; expected one character or the word blank",
                        json_string(options.thousands()));
   }
   const std::string& separator = options.separator();

@@ -120,7 +120,7 @@ Result<std::optional<double>> CsvLoader::cell(const CsvRow& row, std::size_t col
     return wrong(row,
                  column,
                  concat(csv_shown(field),
-                        " is no class: right are whole numbers and words, or "
+                        " is no class: expected whole numbers or words, or "
                         "data.csv.values=true, which predicts numbers"));
   }
   if (classes) {
@@ -137,8 +137,7 @@ Result<void> CsvLoader::add_row(const CsvRow& row, CsvTable& table) {
   const std::size_t right = columns_.uses.size() - (without_target_ ? 1 : 0);
   fields -= fields == right + 1 && row.fields.back().empty() ? 1 : 0;
   if (fields != right) {
-    return data_error(
-        "line {}: it has {} fields; right are {}", row.line, row.fields.size(), right);
+    return data_error("line {}: it has {} fields; expected {}", row.line, row.fields.size(), right);
   }
   // First of all, so that the words and numbers of a row that is left out do not count.
   for (std::size_t column = 0; column < fields && options_.missing() != proto::Csv::refuse;

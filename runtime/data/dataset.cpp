@@ -21,7 +21,7 @@ Result<void> check_opened(const Dataset* dataset, const std::string& name) {
     return refuse("has opened nothing: its function returned null");
   }
   if (dataset->size(Split::train) < 1 || dataset->size(Split::test) < 1) {
-    return refuse(fill_in("has {} training and {} test samples; right is 1 of each at least",
+    return refuse(fill_in("has {} training and {} test samples; expected at least 1 of each",
                           dataset->size(Split::train),
                           dataset->size(Split::test)));
   }

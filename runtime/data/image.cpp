@@ -61,10 +61,8 @@ Result<void> check_image_sides(std::size_t height, std::size_t width, std::size_
     return Error{ErrorKind::data, concat("it is said to have ", width, " x ", height, " pixels")};
   }
   if (height > pixels_max / width) {
-    return data_error("it is said to have {} x {} pixels, and right are {} in all at most",
-                      width,
-                      height,
-                      pixels_max);
+    return data_error(
+        "it is said to have {} x {} pixels; expected at most {} in all", width, height, pixels_max);
   }
   return {};
 }

@@ -223,7 +223,7 @@ struct ListedImages {
 };
 
 Error too_few(const std::filesystem::path& path, std::size_t classes, std::size_t images) {
-  return data_error("{} is not usable: it holds {}{}{}{}, and right are two at least of each",
+  return data_error("{} is not usable: it holds {}{}{}{}; expected at least two of each",
                     path.string(),
                     images,
                     images == 1 ? " image of " : " images of ",

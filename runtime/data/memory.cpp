@@ -92,7 +92,7 @@ std::string fault(const MemoryData& data, const MemorySamples& split) {
   }
   for (const std::int32_t label : split.labels) {
     if (label < 0 || label >= data.classes) {
-      return concat("a label is ", label, "; right are 0 to ", data.classes - 1);
+      return concat("a label is ", label, "; expected 0 to ", data.classes - 1);
     }
   }
   return finite(split.x) && finite(split.values) ? "" : "a number is infinite or no number";

@@ -183,7 +183,7 @@ Result<std::pair<std::string_view, std::size_t>> npy_header(std::span<const std:
   }
   const int version = std::to_integer<int>(file[6]);
   if (version < 1 || version > 3) {
-    return npy_error(concat("its format is of version ", version, "; right are 1 to 3"));
+    return npy_error(concat("its format is of version ", version, "; expected 1 to 3"));
   }
   std::size_t length = 0;
   const std::size_t digits = version == 1 ? 2 : 4;

@@ -123,7 +123,7 @@ Result<std::shared_ptr<const Dataset>> open_text(const proto::Text& options, std
   if (options.contiguous() && options.stride() != 0 && options.stride() != options.context()) {
     return Error{ErrorKind::usage,
                  fill_in("data.text.stride: samples that go on where others end are "
-                         "data.text.context, {}, apart; right is 0",
+                         "data.text.context, {}, apart; expected 0",
                          options.context())};
   }
   const TokenWindows windows(test_begin,

@@ -86,7 +86,7 @@ Result<void> TokenFile::learn_size() {
   size_ = numbers[2];
   if (numbers[1] != header->version) {
     return unusable(
-        concat("its header is of version ", numbers[1], "; right is ", header->version));
+        concat("its header is of version ", numbers[1], "; expected ", header->version));
   }
   const auto behind = static_cast<std::int64_t>(bytes - begin_);
   if (size_ * static_cast<std::int64_t>(width_) != behind) {
@@ -124,7 +124,7 @@ Result<void> TokenFile::read(std::int64_t first, std::span<std::int32_t> to) con
     std::memcpy(&token, bytes.data() + i * width_, width_);
     if (token >= static_cast<std::uint64_t>(vocabulary_)) {
       return unusable(
-          fill_in("token {} is {}, where data.tokens.vocabulary is {}: right are 0 to {}",
+          fill_in("token {} is {}, where data.tokens.vocabulary is {}: expected 0 to {}",
                   first + static_cast<std::int64_t>(i),
                   token,
                   vocabulary_,

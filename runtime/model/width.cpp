@@ -42,7 +42,7 @@ class Cutter {
       if (uneven() || !add(i)) {
         return usage_error(
             "pipeline.width: layer {} cannot be worked on by {} parts: its outputs, channels or "
-            "heads have no even shares, or it is of a kind that is not cut; right is 1, or another "
+            "heads have no even shares, or it is of a kind that is not cut; use 1, or another "
             "model",
             network_.layers[i]->name(),
             parts_);

@@ -329,7 +329,7 @@ TEST_CASE("--vary takes ranges, by steps and by factors", "[apps]") {
     const auto varied = parse_varied(wrong);
     INFO(wrong);
     REQUIRE_FALSE(varied);
-    CHECK_THAT(varied.error().message, says("is no range; right are log:1e-3..1e-1:5"));
+    CHECK_THAT(varied.error().message, says("is no range; use log:1e-3..1e-1:5"));
   }
 }
 

@@ -65,7 +65,7 @@ TEST_CASE("combine says what disagrees", "[kernels]") {
   Stream stream{Device{}};
   const Tensor a = stream.allocate({3});
   const Tensor b = stream.allocate({4});
-  CHECK_THROWS_WITH(combine(stream, {}, a), says("[combine] 0 terms; right are 1 to 6"));
+  CHECK_THROWS_WITH(combine(stream, {}, a), says("[combine] 0 terms; expected 1 to 6"));
   CHECK_THROWS_WITH(combine(stream, std::vector<Term>(7, Term{1, a}), a), says("7 terms"));
   CHECK_THROWS_WITH(combine(stream, {{1, a}, {1, b}}, a), says("[combine] a term"));
 }

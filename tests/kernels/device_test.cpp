@@ -75,7 +75,7 @@ TEST_CASE("what cannot be a group of GPUs is refused with the reason", "[kernels
   Stream stream(cpu);
   const Tensor part = stream.allocate({3});
   CHECK_THROWS_WITH(group_mean(stream, {cpu, cpu}, {{part}, {part}}),
-                    Catch::Contains("right are two or more GPUs, each named once"));
+                    Catch::Contains("expected two or more GPUs, each named once"));
 }
 
 TEST_CASE("NCCL's version is told, where it is there", "[kernels]") {

@@ -46,7 +46,7 @@ TEST_CASE("add says what disagrees", "[kernels]") {
   const Tensor a = stream.allocate({3});
   const Tensor b = stream.allocate({4});
   CHECK_THROWS_WITH(add(stream, a, b, ActivationKind::none, a), says("[add] a is (3), b (4), y"));
-  CHECK_THROWS_WITH(add(stream, a, a, ActivationKind::gelu, a), says("right is none or relu"));
+  CHECK_THROWS_WITH(add(stream, a, a, ActivationKind::gelu, a), says("expected none or relu"));
 }
 
 TEST_CASE("columns are copied to their place and no further", "[kernels]") {

@@ -555,7 +555,7 @@ TEST_CASE("normalization says what disagrees", "[kernels]") {
           stream,
           ActivationKind::tanh,
           {.x = x, .gamma = c, .beta = c, .epsilon = 0, .y = x, .mean = c, .inverse_deviation = c}),
-      says("[batch_norm_forward] activation tanh; right is none or relu"));
+      says("[batch_norm_forward] activation tanh; expected none or relu"));
   const Tensor none = stream.allocate({0, 6});
   CHECK_THROWS_WITH(batch_norm_forward(stream,
                                        ActivationKind::none,

@@ -185,7 +185,7 @@ TEST_CASE("influences go with the error at the head alone", "[system]") {
                           .influence = true,
                           .module = no_signal});
   REQUIRE_FALSE(refused);
-  CHECK_THAT(refused.error().message, Catch::Contains("right is from = SignalFrom::head"));
+  CHECK_THAT(refused.error().message, Catch::Contains("use from = SignalFrom::head"));
 }
 
 TEST_CASE("feedback by the forward's own weights is backpropagation", "[system]") {

@@ -440,8 +440,8 @@ TEST_CASE("where no input is estimated nothing can be learnt at one", "[system]"
   REQUIRE_FALSE(made);
   CHECK(made.error().message ==
         "decoupled.synthetic.trains_on: estimate is an estimated input, and with "
-        "decoupled.synthetic.unlocked=false modules work on the inputs that they are sent; right "
-        "is input, or unlocked=true");
+        "decoupled.synthetic.unlocked=false modules work on the inputs that they are sent; use "
+        "input, or unlocked=true");
 }
 
 }  // namespace literal_modules_test

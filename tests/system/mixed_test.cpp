@@ -340,13 +340,12 @@ TEST_CASE("what does not fit a mixed pipe is refused with key and value", "[syst
                  "pipeline.schedule=interleaved"}) ==
         "pipeline.partition: mixed says which stage has which chunk, and so does "
         "pipeline.schedule interleaved; choose another schedule, or profiled");
-  CHECK(
-      refusal(kMixed + Assignments{"replicas.count=2",
-                                   "replicas.exchange.synchronous.reduction=tree",
-                                   "pipeline.schedule=async_one_f_one_b",
-                                   "stop.updates=30"}) ==
-      "replicas.exchange.synchronous.reduction: ring and tree do not go with several chunks a "
-      "stage (pipeline.stage_of) under async_one_f_one_b; right is server, or a flushed schedule");
+  CHECK(refusal(kMixed + Assignments{"replicas.count=2",
+                                     "replicas.exchange.synchronous.reduction=tree",
+                                     "pipeline.schedule=async_one_f_one_b",
+                                     "stop.updates=30"}) ==
+        "replicas.exchange.synchronous.reduction: ring and tree do not go with several chunks a "
+        "stage (pipeline.stage_of) under async_one_f_one_b; use server, or a flushed schedule");
   CHECK(refusal(kMixed + Assignments{"clock.forward.seconds=[1,2,3]"}) ==
         "clock.forward.seconds: one number for all stages, or one for each of the 2, or of the 5 "
         "chunks; there are 3");

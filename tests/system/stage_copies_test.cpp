@@ -198,15 +198,15 @@ TEST_CASE("what does not go with copies of a stage is refused", "[system]") {
         "pipeline.copies: they are 4 stages in all, and pipeline.stages is 3");
   CHECK(refusal(task({2, 1, 1}, {"pipeline.weights=latest"})) ==
         "pipeline.copies: stages that take turns are updated while others of their mini-batches "
-        "are under way; right is pipeline.weights stash");
+        "are under way; use pipeline.weights stash");
   const std::string pipedream =
-      "pipeline.copies: stages that take turns are those of PipeDream's 1F1B; right are "
+      "pipeline.copies: stages that take turns are those of PipeDream's 1F1B; use "
       "pipeline.schedule async_one_f_one_b, pipeline.micro_batches 1 and no pipeline.stage_of";
   CHECK(refusal(task({2, 1, 1}, {"pipeline.schedule=gpipe"})) == pipedream);
   CHECK(refusal(task({2, 1, 1}, {"pipeline.micro_batches=2"})) == pipedream);
   CHECK(refusal(task({2, 1, 1}, {"pipeline.stage_of=[0,1,2,3]"})) == pipedream);
   CHECK(refusal(task({2, 1, 1}, {"replicas.count=2", "replicas.exchange=synchronous"})) ==
-        "pipeline.copies: they are for one replica, trained by backpropagation; right are "
+        "pipeline.copies: they are for one replica, trained by backpropagation; use "
         "replicas.count 1, no hogwild or sandblaster, decoupled none and record.angle_every 0");
 }
 

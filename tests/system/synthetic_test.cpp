@@ -253,8 +253,8 @@ TEST_CASE("an image's error signals are estimated by convolutions, with a plane 
       make_blueprint(experiment(images, {"decoupled.synthetic.predictor.conv.kernel=4"}));
   REQUIRE_FALSE(even);
   CHECK(even.error().message ==
-        "decoupled.synthetic.predictor.conv.kernel: with 4 an image would change its size; right "
-        "is an odd number");
+        "decoupled.synthetic.predictor.conv.kernel: with 4 an image would change its size; use "
+        "an odd number");
 }
 
 TEST_CASE("a module that updates now and then still learns, and each step is there", "[system]") {

@@ -117,7 +117,7 @@ def main():
             print(f"{file}:{line}: {name}: {lines} lines" + (" (a table)" if table else ""))
             broken |= not table
     for lines, file in sorted(long_files, reverse=True):
-        print(f"{file}: {lines} lines, right are {LONG_FILE} at most")
+        print(f"{file}: {lines} lines; at most {LONG_FILE} are allowed")
     return 1 if broken else 0
 
 

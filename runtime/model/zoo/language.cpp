@@ -26,18 +26,18 @@ Result<void> check_lstm(const proto::Experiment& e) {
   }
   if (e.replicas().count() > 1) {
     return refuse(
-        "model.lstm.carry: replicas take turns at the mini-batches of a stream; right is "
+        "model.lstm.carry: replicas take turns at the mini-batches of a stream; use "
         "replicas.count=1");
   }
   if (e.pipeline().micro_batches() > 1) {
     return refuse(
-        "model.lstm.carry: the state is that of a whole mini-batch; right is "
+        "model.lstm.carry: the state is that of a whole mini-batch; use "
         "pipeline.micro_batches=1");
   }
   if (e.pipeline().activations() == proto::Pipeline::recompute) {
     return refuse(
         "model.lstm.carry: a forward that is made again would begin in a state that has gone on; "
-        "right is pipeline.activations=fifo");
+        "use pipeline.activations=fifo");
   }
   return {};
 }

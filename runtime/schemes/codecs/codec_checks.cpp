@@ -62,10 +62,10 @@ std::string no_link(const Coded& c) {
   if (reduction_of(c.experiment)) {
     return c.down.codec
                ? "an all-reduce (synchronous.reduction ring or tree) has no servers that answer; "
-                 "right is none"
+                 "use none"
                : "an all-reduce (synchronous.reduction ring or tree) adds up messages on the way, "
-                 "and the sum of two of its messages is not a message; right are fp16, bf16, "
-                 "random_k and powersgd, or synchronous.reduction=server";
+                 "and the sum of two of its messages is not a message; use fp16, bf16, "
+                 "random_k or powersgd, or synchronous.reduction=server";
   }
   if (c.replicas.count() == 1) {
     return "one replica has no servers, and nothing travels";
@@ -82,7 +82,7 @@ Result<void> check_a_link(const Coded& c) {
   }
   if (peers) {
     return usage_error(
-        "replicas.codec.down: {} is for what servers answer, and {} has none; right is none",
+        "replicas.codec.down: {} is for what servers answer, and {} has none; use none",
         c.down_name(),
         c.exchange.info.name);
   }
@@ -122,7 +122,7 @@ Result<void> check_travel(const Coded& c) {
   if (c.up.codec && !c.up.whole && link.travel == Travel::weights) {
     return usage_error(
         "replicas.codec.up: {} makes sense of gradients and changes, and with replicas.exchange {} "
-        "whole weights travel; right are none, fp16, bf16 and int8_block, or an exchange whose "
+        "whole weights travel; use none, fp16, bf16 or int8_block, or an exchange whose "
         "replicas send changes (diloco, wsp)",
         c.up_name(),
         c.exchange.info.name);
@@ -132,7 +132,7 @@ Result<void> check_travel(const Coded& c) {
     return usage_error(
         "replicas.codec.up: {} leaves something out, and {}'s order simultaneous moves a replica "
         "and the centre by its weights before a step: the centre would go by others than the "
-        "replica; right is replicas.exchange.{}.order=sequential",
+        "replica; use replicas.exchange.{}.order=sequential",
         c.up_name(),
         c.exchange.info.name,
         c.exchange.info.name);
@@ -148,7 +148,7 @@ Result<void> check_memory(const Coded& c) {
   const auto missed = [&](const std::string& who, const std::string& right) {
     return usage_error(
         "replicas.codec.up: {} remembers what it has sent, and {} gives up pushes, which would be "
-        "missing for good; right are replicas.codec.feedback=off with a codec that has no memory "
+        "missing for good; use replicas.codec.feedback=off with a codec that has no memory "
         "of its own (fp16, bf16, int8_block, int4_block, e3m0, qsgd, terngrad, random_k), or {}",
         c.up_name(),
         who,
@@ -180,14 +180,14 @@ Result<void> check_velocity(const Coded& c) {
   if (c.up.velocity && link_of(c).travel != Travel::gradient) {
     return usage_error(
         "replicas.codec.up: {} is a momentum of gradients, and what travels are changes or "
-        "weights, which have one already; right is replicas.exchange parameter_server or "
+        "weights, which have one already; use replicas.exchange parameter_server or "
         "synchronous with a rule whose replicas push gradients, or top_k",
         c.up_name());
   }
   if (const std::string more = c.up.velocity ? more_than_linear(c) : ""; !more.empty()) {
     return usage_error(
         "replicas.codec.up: {} sends a velocity in the gradient's place, and {} needs the gradient "
-        "itself; right are optimizer.rule=sgd and a rule without a step and a correction of its "
+        "itself; use optimizer.rule=sgd and a rule without a step and a correction of its "
         "own (asgd, softsync, staleness_aware, replicas.exchange synchronous), or top_k",
         c.up_name(),
         more);
@@ -201,7 +201,7 @@ Result<void> check_velocity(const Coded& c) {
   if (c.down.velocity) {
     return usage_error(
         "replicas.codec.down: {} is a momentum of gradients, and servers answer with weights; "
-        "right is top_k",
+        "use top_k",
         c.down_name());
   }
   return {};
@@ -211,7 +211,7 @@ Result<void> check_votes(const Coded& c) {
   if (c.up.votes && link_of(c).travel != Travel::gradient) {
     return usage_error(
         "replicas.codec.up: {} is of gradients, and with replicas.exchange {} changes or weights "
-        "travel; right is replicas.exchange parameter_server or synchronous with a rule whose "
+        "travel; use replicas.exchange parameter_server or synchronous with a rule whose "
         "replicas push gradients, or one_bit",
         c.up_name(),
         c.exchange.info.name);
@@ -219,7 +219,7 @@ Result<void> check_votes(const Coded& c) {
   if (const std::string more = takes_votes(c.codecs) ? more_than_linear(c) : ""; !more.empty()) {
     return usage_error(
         "replicas.codec.up: {} leaves the servers a sign in the gradient's place, and {} needs the "
-        "gradient itself; right are optimizer.rule=sgd (momentum is the replicas', "
+        "gradient itself; use optimizer.rule=sgd (momentum is the replicas', "
         "replicas.codec.up.sign_vote.momentum) and a rule without a step and a correction of its "
         "own (asgd, softsync, replicas.exchange synchronous), or replicas.codec.feedback=on",
         c.up_name(),
@@ -233,7 +233,7 @@ Result<void> check_votes(const Coded& c) {
 /// A sentence's end, of a codec that leaves out more than it codes.
 constexpr const char* kGrows =
     " can leave out more than a message codes, which would grow from one message to the next; "
-    "right is a codec that leaves out less (qsgd with more levels than the root of its bucket, "
+    "use a codec that leaves out less (qsgd with more levels than the root of its bucket, "
     "int4_block, top_k, one_bit)";
 
 bool expands(const CodecScheme& scheme, const proto::Codec& chosen) {
@@ -250,7 +250,7 @@ Result<void> check_copies(const Coded& c) {
   if (!graph.empty()) {
     return usage_error(
         "{} gives a replica other neighbours in each round, and the messages of replicas.codec.up "
-        "{} count from those before; right are ring, torus, exponential and complete",
+        "{} count from those before; use ring, torus, exponential or complete",
         graph,
         c.up_name());
   }
@@ -297,7 +297,7 @@ Result<void> check_down(const Coded& c) {
   if (link.travel == Travel::weights && !c.exchange.answers_each) {
     return usage_error(
         "replicas.codec.down: {}: replicas of {} send whole weights, so that what a message down "
-        "has left out would be missing in them and lost; right is none, or "
+        "has left out would be missing in them and lost; use none, or "
         "replicas.exchange=diloco with rate 1 and momentum 0, which is averaging and sends changes",
         c.down_name(),
         c.exchange.info.name);
@@ -305,14 +305,14 @@ Result<void> check_down(const Coded& c) {
   if (const std::string who = answers_each(c); !who.empty()) {
     return usage_error(
         "replicas.codec.down: {} is of weights that all replicas have, and {} answers each with "
-        "its own; right is none",
+        "its own; use none",
         c.down_name(),
         who);
   }
   if (!c.down.whole && link.eager()) {
     return usage_error(
         "replicas.codec.down: {} sends what weights have moved since those that a replica asks "
-        "with, and replicas.rule {} sends unasked; right are none, fp16, bf16 and int8_block",
+        "with, and replicas.rule {} sends unasked; use none, fp16, bf16 or int8_block",
         c.down_name(),
         c.rule);
   }
@@ -321,7 +321,7 @@ Result<void> check_down(const Coded& c) {
           devices.begin(), devices.end(), [](const auto& device) { return device != "cpu"; })) {
     return usage_error(
         "replicas.codec.down: {} is decoded in host memory, and placement.devices has others; "
-        "right is none",
+        "use none",
         c.down_name());
   }
   return {};

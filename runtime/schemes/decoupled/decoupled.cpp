@@ -103,13 +103,13 @@ Result<void> check_pipeline(const E& e) {
   }
   if (makes_error(e) && e.pipeline().activations() != proto::Pipeline::fifo) {
     return usage_error(
-        "pipeline.activations: {} makes error signals of what the forward has left; right is fifo",
+        "pipeline.activations: {} makes error signals of what the forward has left; use fifo",
         method.info.name);
   }
   const SignalFrom from = signal_from(e);
   if (from != SignalFrom::next && from != SignalFrom::head && clip_norm_of(e) > 0) {
     return usage_error(
-        "{}a norm over all modules is a wait for the last, and {} waits for none; right is 0",
+        "{}a norm over all modules is a wait for the last, and {} waits for none; use 0",
         e.optimizer().clip_norm() > 0 ? "optimizer.clip_norm: " : "replicas.codec.up: clip_norm, ",
         method.info.name);
   }
@@ -129,24 +129,24 @@ Result<void> check_input_buffer(const E& e) {
   if (e.pipeline().micro_batches() > 1) {
     return usage_error(
         "pipeline.micro_batches: {} parts of a mini-batch are not there together, and a module "
-        "draws whole ones from its buffer; right is 1",
+        "draws whole ones from its buffer; use 1",
         e.pipeline().micro_batches());
   }
   if (!updates_uncounted(e)) {
     return usage_error(
         "decoupled.greedy.buffer: a module that reuses inputs is at another mini-batch than the "
-        "others, and replicas, servers and predictions count on one for all; right is 0, or "
+        "others, and replicas, servers and predictions count on one for all; use 0, or "
         "replicas.count=1 with pipeline.weights latest or stash");
   }
   if (e.record().angle_every() > 0) {
     return usage_error(
         "record.angle_every: with decoupled.greedy.buffer an update has no mini-batch whose "
-        "gradient by backpropagation could be beside it; right is 0");
+        "gradient by backpropagation could be beside it; use 0");
   }
   if (e.model().lstm().carry()) {
     return usage_error(
         "model.lstm.carry: with decoupled.greedy.buffer a module's next sample need not be the one "
-        "that follows in the text; right is false");
+        "that follows in the text; use false");
   }
   return {};
 }
@@ -157,7 +157,7 @@ Result<void> register_decoupled(DecoupledScheme scheme) {
   if (scheme.influence && scheme.from != SignalFrom::head) {
     return usage_error(
         "register_decoupled: {} asks for influences, which go with the error at the head alone; "
-        "right is from = SignalFrom::head",
+        "use from = SignalFrom::head",
         scheme.info.name);
   }
   const bool predicted = scheme.from == SignalFrom::predictor;

@@ -57,7 +57,7 @@ Result<void> check_kickback(const proto::Experiment& e) {
   if (!rectified(e)) {
     return Error{ErrorKind::usage,
                  "model: kickback adds up the weights to those units of the next layer that are "
-                 "active, which is defined of dense layers and relu alone; right is mlp with "
+                 "active, which is defined of dense layers and relu alone; use mlp with "
                  "activation=relu, or layers of dense, activation relu and dropout"};
   }
   return {};

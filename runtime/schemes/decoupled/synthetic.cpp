@@ -35,33 +35,33 @@ Result<void> check_synthetic(const proto::Experiment& e) {
   const proto::Predictor& predictor = options.predictor();
   if (predictor.has_conv() && predictor.conv().kernel() % 2 == 0) {
     return usage_error(
-        "decoupled.synthetic.predictor.conv.kernel: with {} an image would change its size; right "
-        "is an odd number",
+        "decoupled.synthetic.predictor.conv.kernel: with {} an image would change its size; use "
+        "an odd number",
         predictor.conv().kernel());
   }
   if (options.unlocked() && options.lambda() > 0) {
     return usage_error(
         "decoupled.synthetic.unlocked: true, and decoupled.synthetic.lambda above 0 is a wait for "
-        "the next module; right is lambda=0, or unlocked=false");
+        "the next module; use lambda=0, or unlocked=false");
   }
   if (options.trains_on() != proto::Synthetic::input && !options.unlocked()) {
     return usage_error(
         "decoupled.synthetic.trains_on: estimate is an estimated input, and with "
-        "decoupled.synthetic.unlocked=false modules work on the inputs that they are sent; right "
-        "is input, or unlocked=true");
+        "decoupled.synthetic.unlocked=false modules work on the inputs that they are sent; use "
+        "input, or unlocked=true");
   }
   const auto schedule = chosen_schedule(e);
   if (options.unlocked() && schedule && (*schedule)->flushed && (*schedule)->fills) {
     return usage_error(
         "pipeline.schedule: {} fills a pipe and flushes it at each update, and with "
-        "decoupled.synthetic.unlocked there is none to fill: no module waits for another; right is "
+        "decoupled.synthetic.unlocked there is none to fill: no module waits for another; use "
         "sequential, in which each stage goes its own way, or a schedule that is not flushed",
         (*schedule)->info.name);
   }
   if (options.update_probability() < 1 && !updates_uncounted(e)) {
     return usage_error(
         "decoupled.synthetic.update_probability: an update that is left out is none for servers, "
-        "other replicas and predictions either; right is 1, or replicas.count=1 with "
+        "other replicas and predictions either; use 1, or replicas.count=1 with "
         "pipeline.weights latest or stash");
   }
   return {};

@@ -28,21 +28,20 @@ Result<void> check_any_exchange(const Chosen& c) {
   const Shared shared = shared_by(c.experiment);
   if (c.replicas.shards() > 1 && shared != Shared::servers && shared != Shared::own) {
     const bool alone = c.replicas.count() == 1 && shared != Shared::buffer;
-    return usage_error(
-        "replicas.shards: {} slices are for as many servers, and {} has none; right is 1",
-        c.replicas.shards(),
-        alone ? "one replica" : "replicas.exchange " + c.exchange.info.name);
+    return usage_error("replicas.shards: {} slices are for as many servers, and {} has none; use 1",
+                       c.replicas.shards(),
+                       alone ? "one replica" : "replicas.exchange " + c.exchange.info.name);
   }
   if (c.replicas.split() != proto::Replicas::interleaved && c.replicas.count() == 1) {
     return usage_error(
-        "replicas.split: by_label deals the data among replicas, and replicas.count is 1; right is "
+        "replicas.split: by_label deals the data among replicas, and replicas.count is 1; use "
         "interleaved");
   }
   const std::string time = time_between_servers(c.experiment);
   if (groups_of(c.experiment) == 0 && !time.empty()) {
     return usage_error(
         "{}: is of the links between the servers of groups and the global one, and with "
-        "replicas.exchange {} there are none; right is replicas.exchange halos, or clock.exchange "
+        "replicas.exchange {} there are none; use replicas.exchange halos, or clock.exchange "
         "and clock.bandwidth",
         time,
         c.exchange.info.name);
@@ -59,7 +58,7 @@ Result<void> check_shared_buffer(const Chosen& c) {
     if (device != "cpu") {
       return usage_error(
           "placement.devices: {} does not go with replicas.exchange {}, whose replicas write to "
-          "one buffer in host memory; right is cpu",
+          "one buffer in host memory; use cpu",
           device,
           c.exchange.info.name);
     }

@@ -25,7 +25,7 @@ Result<void> check_backup(const E& e) {
   }
   if (backup >= e.replicas().count()) {
     return usage_error(
-        "replicas.exchange.synchronous.backup: {} of replicas.count {} leaves nobody; right is "
+        "replicas.exchange.synchronous.backup: {} of replicas.count {} leaves nobody; use "
         "less than {}",
         backup,
         e.replicas().count(),
@@ -35,15 +35,15 @@ Result<void> check_backup(const E& e) {
   if (e.pipeline().stages() > 1 && schedule && !(*schedule)->flushed) {
     return usage_error(
         "replicas.exchange.synchronous.backup: {} drops what was computed at older weights than "
-        "the newest, and under pipeline.schedule {} every gradient but the last stage's is; right "
-        "is 0, or a flushed schedule",
+        "the newest, and under pipeline.schedule {} every gradient but the last stage's is; use "
+        "0, or a flushed schedule",
         backup,
         (*schedule)->info.name);
   }
   if (reduces(e)) {
     return usage_error(
         "replicas.exchange.synchronous.backup: {} needs a server that does not wait; reduction is "
-        "{}, right is server",
+        "{}; use server",
         backup,
         proto::Synchronous::Reduction_Name(options.reduction()));
   }
@@ -96,7 +96,7 @@ Result<void> synchronous(const E& e) {
   if (e.replicas().shards() > 1 && reduces(e)) {
     return usage_error(
         "replicas.shards: {} slices are for as many servers, and an all-reduce "
-        "(synchronous.reduction other than server) has none; right is 1",
+        "(synchronous.reduction other than server) has none; use 1",
         e.replicas().shards());
   }
   const std::string time = exchange_time_key(e);
@@ -119,7 +119,7 @@ Result<void> averaging(const E& e) {
       optimizer.matrices) {
     return usage_error(
         "replicas.exchange.averaging.state: averaged needs moments that are linear in the "
-        "gradients' slices; optimizer.rule is {}, right are kept and reset",
+        "gradients' slices; optimizer.rule is {}, use kept or reset",
         optimizer.info.name);
   }
   return {};
@@ -128,9 +128,8 @@ Result<void> averaging(const E& e) {
 Result<void> bmuf(const E& e) {
   const double momentum = e.replicas().exchange().bmuf().momentum();
   if (momentum < 0 && momentum != -1) {
-    return usage_error(
-        "replicas.exchange.bmuf.momentum: {}; right are -1 (for 1 - 1/R) and 0 to 0.9999",
-        momentum);
+    return usage_error("replicas.exchange.bmuf.momentum: {}; use -1 (for 1 - 1/R) or 0 to 0.9999",
+                       momentum);
   }
   return {};
 }
@@ -152,7 +151,7 @@ Result<void> diloco(const E& e) {
       mode.asynchronous().outer() != proto::AsynchronousDiloco::delayed_nesterov) {
     return usage_error(
         "replicas.exchange.diloco.mode.asynchronous.activation: only outer delayed_nesterov has "
-        "arrivals in between; right is 0");
+        "arrivals in between; use 0");
   }
   if (quorum_of(mode) > replicas) {
     return usage_error(
@@ -164,7 +163,7 @@ Result<void> diloco(const E& e) {
   }
   if (overlap_of(mode) >= outer_period(options)) {
     return usage_error(
-        "replicas.exchange.diloco.mode.{}.overlap: {} mini-batches; right is less than the "
+        "replicas.exchange.diloco.mode.{}.overlap: {} mini-batches; use less than the "
         "period, {}",
         name,
         overlap_of(mode),
@@ -173,7 +172,7 @@ Result<void> diloco(const E& e) {
   if (e.replicas().shards() > 1 && (mode.has_decoupled() || mode.streaming().fragments() > 0)) {
     return usage_error(
         "replicas.shards: {} slices of a chunk do not go with fragments of the whole network, "
-        "each of which has servers of its own (diloco.mode.{}.fragments); right is 1",
+        "each of which has servers of its own (diloco.mode.{}.fragments); use 1",
         e.replicas().shards(),
         name);
   }
@@ -185,7 +184,7 @@ Result<void> halos(const E& e) {
   if (options.groups() > e.replicas().count()) {
     return usage_error(
         "replicas.exchange.halos.groups: {} groups of replicas.count {} would be empty in part; "
-        "right is at most {}",
+        "use at most {}",
         options.groups(),
         e.replicas().count(),
         e.replicas().count());
@@ -229,7 +228,7 @@ Result<void> sandblaster(const E& e) {
   if (e.replicas().split() != proto::Replicas::interleaved) {
     return usage_error(
         "replicas.split: sandblaster's replicas pull portions, and have no data of their own; "
-        "right is interleaved");
+        "use interleaved");
   }
   if (const std::string time = exchange_time_key(e); !time.empty()) {
     return usage_error(

@@ -81,7 +81,7 @@ Result<void> check_soap(const proto::Experiment& experiment) {
   if (source != proto::Rotation::second) {
     return usage_error(
         "optimizer.rotation.source: soap works with the mean of squares alone, and {} "
-        "looks at the mean gradient; right are second, or optimizer.rule=basis_rotation",
+        "looks at the mean gradient; use second, or optimizer.rule=basis_rotation",
         proto::Rotation::Source_Name(source));
   }
   return {};
@@ -149,10 +149,10 @@ Registry<OptimizerScheme>& table() {
 std::string fault(const UpdateMethod& method) {
   constexpr int kMomentsMax = 16;
   if (method.kernel.has_value() == static_cast<bool>(method.update)) {
-    return "sets kernel and update both, or neither; right is one of them";
+    return "sets kernel and update both, or neither; set one of them";
   }
   if (method.moments < 0 || method.moments > kMomentsMax) {
-    return concat("keeps ", method.moments, " moments; right are 0 to ", kMomentsMax);
+    return concat("keeps ", method.moments, " moments; expected 0 to ", kMomentsMax);
   }
   return method.kernel && method.moments > 0 ? "sets moments, which the kernel knows" : "";
 }

@@ -69,16 +69,16 @@ Result<void> check_error_feedback(const PolicyScheme& scheme,
   };
   if (delay_max == 0) {
     return refused(
-        "corrects updates by late gradients, and with this schedule none is late; right is 0");
+        "corrects updates by late gradients, and with this schedule none is late; use 0");
   }
   if (experiment.replicas().count() > 1 || has_servers(experiment)) {
-    return refused("is for one replica without a server; right is 0");
+    return refused("is for one replica without a server; use 0");
   }
   const DecoupledScheme* const decoupled = decoupled_of(experiment);
   if (scheme.uniform && decoupled && decoupled->predictor) {
     return refused(
         fill_in("is for late gradients, and those of predictors are none, which {} {} does not "
-                "tell apart; right is 0",
+                "tell apart; use 0",
                 kKey,
                 scheme.info.name));
   }

@@ -86,10 +86,9 @@ Result<void> check_dc_asgd(const proto::Experiment& e) {
   const bool scales = r.scale().has_dc_asgd();
   const double lambda = (scales ? r.scale().dc_asgd() : r.rule().dc_asgd()).lambda();
   if (lambda < 0 && lambda != -1) {
-    return usage_error(
-        "replicas.{}.dc_asgd.lambda: {}; right are -1 (for the variant's own) and 0 or more",
-        scales ? "scale" : "rule",
-        lambda);
+    return usage_error("replicas.{}.dc_asgd.lambda: {}; use -1 (for the variant's own), 0 or more",
+                       scales ? "scale" : "rule",
+                       lambda);
   }
   return {};
 }

@@ -123,8 +123,8 @@ Result<void> check_fasgd(const proto::Experiment& e) {
   }
   return usage_error(
       "{} divides a gradient by its own size, which undoes fasgd's division by its deviation; "
-      "right "
-      "are sgd, momentum and nesterov, or replicas.scale staleness_aware, which divides the rate",
+      "use "
+      "sgd, momentum or nesterov, or replicas.scale staleness_aware, which divides the rate",
       step.normalises ? "replicas.step: " + step.info.name : "optimizer.rule: " + optimizer);
 }
 

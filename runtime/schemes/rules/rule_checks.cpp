@@ -54,7 +54,7 @@ Result<void> check_parts_of_changes(const Chosen& c) {
                        c.admit,
                        c.rule,
                        rule.any_admission ? ", whose replicas count on each of their changes being "
-                                            "added: right are by_rule, asgd and delayed"
+                                            "added: use by_rule, asgd or delayed"
                                           : ", which is defined by who waits: leave it by_rule");
   }
   return {};
@@ -66,7 +66,7 @@ Result<void> check_one_at_a_time(const Chosen& c) {
   }
   return usage_error(
       "replicas.admit: {} makes one update of several gradients, and the step {} takes one at a "
-      "time; right are asgd, ringmaster and delayed",
+      "time; use asgd, ringmaster or delayed",
       c.admit,
       c.step);
 }
@@ -149,12 +149,11 @@ std::string part_that_knows(const Chosen& c) {
 
 Result<void> check_traffic(const Chosen& c) {
   const auto not_one = [](const char* key, std::int64_t value, const auto& with, const char* why) {
-    return usage_error(
-        "replicas.exchange.parameter_server.{}: {} does not go with {}{}; right is 1",
-        key,
-        value,
-        with,
-        why);
+    return usage_error("replicas.exchange.parameter_server.{}: {} does not go with {}{}; use 1",
+                       key,
+                       value,
+                       with,
+                       why);
   };
   const std::int64_t n_push = c.server.n_push();
   if (n_push > 1 && c.travel() == Travel::slim) {
@@ -181,7 +180,7 @@ Result<void> check_traffic(const Chosen& c) {
   if (c.server.fetch() != proto::ParameterServer::waits && !(counts.empty() && knows.empty())) {
     return usage_error(
         "replicas.exchange.parameter_server.fetch: overlaps does not go with {}, where a gradient "
-        "has to be of the server's own weights; right is waits",
+        "has to be of the server's own weights; use waits",
         counts.empty() ? knows : counts);
   }
   return {};

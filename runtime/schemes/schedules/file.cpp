@@ -152,7 +152,7 @@ class Reader {
       if (most != micro_batches) {
         return usage_error(
             "{}: its mini-batch has {} micro-batches, and pipeline.micro_batches is "
-            "{}; right is {}",
+            "{}; use {}",
             kFile,
             most,
             micro_batches,
@@ -178,7 +178,7 @@ class Reader {
       return text.find('_') != text.npos || text.find("SHARD") != text.npos
                  ? "is of the form with communication (compute_comms): stages send and wait by "
                    "themselves, so leave it out (compute_only)"
-                 : "is no action; right is a chunk, one of F, B, I and W, and a micro-batch, as "
+                 : "is no action; use a chunk, one of F, B, I and W, and a micro-batch, as "
                    "0F3";
     }
     const std::int32_t c = action->chunk;

@@ -145,7 +145,7 @@ Result<void> check_copies(const ScheduleOptions& options) {
   if (options.name != "async_one_f_one_b" || options.micro_batches > 1 ||
       !options.stage_of.empty()) {
     return usage_error(
-        "pipeline.copies: stages that take turns are those of PipeDream's 1F1B; right are "
+        "pipeline.copies: stages that take turns are those of PipeDream's 1F1B; use "
         "pipeline.schedule async_one_f_one_b, pipeline.micro_batches 1 and no pipeline.stage_of");
   }
   const auto all = std::accumulate(options.copies.begin(), options.copies.end(), std::int64_t{0});

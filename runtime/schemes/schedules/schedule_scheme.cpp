@@ -60,7 +60,7 @@ Result<ScheduleOptions> schedule_options(const proto::Experiment& experiment) {
   const std::int32_t chunks = (*scheme)->chunks ? (*scheme)->chunks(experiment, values) : 1;
   if (chunks < 1) {
     return usage_error(
-        "{}: {} wants {} chunks a stage; right is 1 or more", kKey, (*scheme)->info.name, chunks);
+        "{}: {} wants {} chunks a stage; use 1 or more", kKey, (*scheme)->info.name, chunks);
   }
   auto rows =
       pipeline.schedule().has_file() ? schedule_rows(experiment) : std::vector<std::string>();

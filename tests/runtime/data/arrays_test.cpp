@@ -262,17 +262,17 @@ TEST_CASE("what is wrong with arrays is said with file, array and sample", "[run
   CHECK_THAT(refused("x.npy", npy<double>("(4, 2)", {1, 2, 3, 4, 5, 6, 7, 1e300})),
              says("array \"x\": sample 3 has the number 1e+300, which is not finite"));
   CHECK_THAT(refused("y.npy", npy<std::int64_t>("(4,)", {0, 1, -1, 2})),
-             says("array \"y\": the target of sample 2 is -1, which is no label: right are 0 to"));
+             says("array \"y\": the target of sample 2 is -1, which is no label: expected 0 to"));
   CHECK_THAT(refused("y.npy", npy<std::int64_t>("(4,)", {0, 1, 1, 65536})),
              says("array \"y\": the target of sample 3 is 65536, which is no label"));
   CHECK_THAT(refused("y.npy", npy<std::int64_t>("(3,)", {0, 1, 2})),
-             says("array \"y\": its shape is (3); right is (N) with the 4 of \"x\""));
+             says("array \"y\": its shape is (3); expected (N) with the 4 of \"x\""));
   CHECK_THAT(refused("y.npy", npy<std::int64_t>("(4, 2)", {0, 1, 2, 3, 4, 5, 6, 7})),
-             says("array \"y\": its shape is (4, 2); right is (N)"));
+             says("array \"y\": its shape is (4, 2); expected (N)"));
   CHECK_THAT(refused("y.npy", npy<float>("(4,)", {0, 1, 2, 3})),
              says("to predict them as numbers, set data.arrays.values=true"));
   CHECK_THAT(refused("x.npy", npy<float>("(4,)", {0, 1, 2, 3})),
-             says("array \"x\": its shape is (4); right are (N, D), (N, H, W) and (N, H, W, C)"));
+             says("array \"x\": its shape is (4); expected (N, D), (N, H, W) or (N, H, W, C)"));
   CHECK_THAT(refused("t.npy", npy<float>("(4, 1)", {1, 2, 3, 4}), {"test_x=t", "test_y=y"}),
              says("array \"t\": its shape is (4, 1); training samples have (4, 2)"));
   CHECK(refused("z", "", {"x=z"}) ==
@@ -508,7 +508,7 @@ TEST_CASE("a table is converted block by block to arrays of the same numbers", "
   folder.write("t.csv", text + "1,red,x\n");
   const auto short_row = convert_csv(e.data().csv(), folder / "none", 30);
   REQUIRE_FALSE(short_row);
-  CHECK_THAT(short_row.error().message, Catch::Contains("line 74: it has 3 fields; right are 4"));
+  CHECK_THAT(short_row.error().message, Catch::Contains("line 74: it has 3 fields; expected 4"));
   CHECK_FALSE(std::filesystem::exists(folder / "none"));
 }
 

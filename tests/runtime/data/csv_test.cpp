@@ -298,9 +298,9 @@ TEST_CASE("what is wrong with a table is said with its line and column", "[runti
   CHECK_THAT(refusal("1,x\n2,y\nnan,y\n"),
              says("line 3, column 1: \"nan\" stands for what is not known"));
   CHECK(refusal("a,b\n1,x\n2,y,z\n") ==
-        "table.csv is not usable: line 3: it has 3 fields; right are 2");
+        "table.csv is not usable: line 3: it has 3 fields; expected 2");
   CHECK(refusal("1,2.5\n2,3.5\n") ==
-        "table.csv is not usable: line 1, column 2: \"2.5\" is no class: right are whole numbers "
+        "table.csv is not usable: line 1, column 2: \"2.5\" is no class: expected whole numbers "
         "and words, or data.csv.values=true, which predicts numbers; as it is, the table can be "
         "read with --set data.csv.values=true");
   CHECK(

@@ -322,8 +322,7 @@ TEST_CASE("folders that hold no classes are told") {
   CHECK_THAT(photos.refusal(),
              says("./a is not usable: it is the folder of a class and holds no image"));
   photos.folder.write("a/1.png", plain_png(1));
-  CHECK_THAT(photos.refusal(),
-             says("it holds 1 image of 1 class, and right are two at least of each"));
+  CHECK_THAT(photos.refusal(), says("it holds 1 image of 1 class; expected at least two of each"));
   photos.folder.write("a/2.png", plain_png(1));
   CHECK_THAT(photos.refusal(), says("it holds 2 images of 1 class"));
   photos.set("path=" + photos.folder.path() + "/absent");

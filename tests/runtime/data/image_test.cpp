@@ -243,7 +243,7 @@ TEST_CASE("WebP, TIFF, BMP and GIF are read") {
     Bytes expected = colours;
     expected[0] = static_cast<std::uint8_t>(c.red);
     CHECK(image->pixels == expected);
-    CHECK_THAT(decoded(file, 5).error().message, says("3 x 2 pixels, and right are 5"));
+    CHECK_THAT(decoded(file, 5).error().message, says("3 x 2 pixels; expected at most 5"));
     CHECK_THAT(refusal_of(file.substr(0, 20)), says(concat("it is a damaged ", c.form, " image")));
     for (std::size_t left = 1; left < file.size(); ++left) {
       const auto cut = decoded(file.substr(0, left));  // an image, or why it is none

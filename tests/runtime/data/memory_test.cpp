@@ -112,7 +112,7 @@ TEST_CASE("numbers that make no samples are refused", "[runtime][data]") {
         "memory_dataset: test: 1 samples need 1 labels and 0 values; there are 2 and 0");
   data = points();
   data.train.labels[1] = 3;
-  CHECK(refusal(data) == "memory_dataset: train: a label is 3; right are 0 to 2");
+  CHECK(refusal(data) == "memory_dataset: train: a label is 3; expected 0 to 2");
   data = points();
   data.train.x[3] = std::numeric_limits<float>::quiet_NaN();
   CHECK(refusal(data) == "memory_dataset: train: a number is infinite or no number");

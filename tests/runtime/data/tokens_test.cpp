@@ -127,14 +127,14 @@ TEST_CASE("malformed token files are refused", "[runtime][data]") {
         "train.bin is not usable: it is 101 bytes long, which is no whole number of tokens of 2 "
         "bytes");
   CHECK(TokenFiles(header(20240520, 2, 100) + counting(0, 100)).refusal() ==
-        "train.bin is not usable: its header is of version 2; right is 1");
+        "train.bin is not usable: its header is of version 2; expected 1");
   CHECK(TokenFiles(header(20240520, 1, 101) + counting(0, 100)).refusal() ==
         "train.bin is not usable: its header promises 101 tokens of 2 bytes, and behind it there "
         "are 200 bytes");
   CHECK_THAT(TokenFiles(header(20240520, 1, 0xffffffff) + counting(0, 100)).refusal(),
              says("its header promises -1 tokens"));
   CHECK(TokenFiles(counting(0, 50), {"vocabulary=40"}).refusal() ==
-        "train.bin is not usable: token 40 is 40, where data.tokens.vocabulary is 40: right are 0 "
+        "train.bin is not usable: token 40 is 40, where data.tokens.vocabulary is 40: expected 0 "
         "to 39");
   CHECK_THAT(
       TokenFiles(little_endian(0xffffffff, 4) + counting(0, 50, 4), {"type=uint32"}).refusal(),

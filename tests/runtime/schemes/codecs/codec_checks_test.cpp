@@ -63,7 +63,7 @@ TEST_CASE("codecs go with exchanges that have servers", "[codecs]") {
   const std::string top = "replicas.codec.up=top_k";
   check({
       {{"replicas.exchange.synchronous.reduction=ring", top},
-       "its messages is not a message; right are fp16, bf16, random_k and powersgd"},
+       "its messages is not a message; use fp16, bf16, random_k or powersgd"},
       {{"replicas.exchange.synchronous.reduction=ring", "replicas.codec.up=fp16"}, ""},
       {{"replicas.exchange.synchronous.reduction=tree", "replicas.codec.up=powersgd"}, ""},
       {{"replicas.exchange.synchronous.reduction=nccl"}, ""},

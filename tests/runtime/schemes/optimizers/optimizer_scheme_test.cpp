@@ -61,15 +61,15 @@ TEST_CASE("an optimizer needs a name and one way to move weights", "[schemes]") 
   CHECK(refused({.info = {.name = "AdaBelief", .summary = ""}, .method = method})
             .starts_with("register_optimizer: \"AdaBelief\" is no name"));
   CHECK(refused({.info = {.name = "x", .summary = ""}}) ==
-        "register_optimizer: \"x\".method sets kernel and update both, or neither; right is one "
+        "register_optimizer: \"x\".method sets kernel and update both, or neither; set one "
         "of them");
   CHECK(refused(
             {.info = {.name = "x", .summary = ""}, .method = method, .matrices = UpdateMethod{}}) ==
-        "register_optimizer: \"x\".matrices sets kernel and update both, or neither; right is one "
+        "register_optimizer: \"x\".matrices sets kernel and update both, or neither; set one "
         "of them");
   CHECK(refused({.info = {.name = "x", .summary = ""},
                  .method = {.moments = -1, .update = direction}}) ==
-        "register_optimizer: \"x\".method keeps -1 moments; right are 0 to 16");
+        "register_optimizer: \"x\".method keeps -1 moments; expected 0 to 16");
   CHECK(refused({.info = {.name = "x", .summary = ""},
                  .method = {.kernel = UpdateKernel::adam, .moments = 2}}) ==
         "register_optimizer: \"x\".method sets moments, which the kernel knows");

@@ -435,7 +435,7 @@ TEST_CASE("soap knows one source of its basis", "[schemes]") {
     REQUIRE_FALSE(refused);
     CHECK(refused.error().message ==
           "optimizer.rotation.source: soap works with the mean of squares alone, and " + source +
-              " looks at the mean gradient; right are second, or optimizer.rule=basis_rotation");
+              " looks at the mean gradient; use second, or optimizer.rule=basis_rotation");
   }
 }
 

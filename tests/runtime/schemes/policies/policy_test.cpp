@@ -159,9 +159,9 @@ TEST_CASE("error feedback needs gradients that are late, and steps that nobody e
   CHECK(refusal({feedback, "pipeline.micro_batches=4"}, "gpipe")
             .starts_with("pipeline.error_feedback: corrects updates by late gradients"));
   CHECK(refusal({feedback, "replicas.count=2"}) ==
-        "pipeline.error_feedback: is for one replica without a server; right is 0");
+        "pipeline.error_feedback: is for one replica without a server; use 0");
   CHECK(refusal({feedback, "replicas.rule=dana_slim"}) ==
-        "pipeline.error_feedback: is for one replica without a server; right is 0");
+        "pipeline.error_feedback: is for one replica without a server; use 0");
   const std::string uniform = "pipeline.weights=vertical_sync";
   CHECK(refusal({feedback, uniform}) == "");
   for (const std::string method : {"decoupled=greedy", "decoupled=synthetic"}) {

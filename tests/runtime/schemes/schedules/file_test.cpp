@@ -97,7 +97,7 @@ TEST_CASE("what cannot be run is refused with row and cell", "[schemes]") {
       "schedule";
   CHECK(refusal("0F0,0F1,0B0,0B1\n1F0,1X0\n") ==
         file +
-            "row 2, cell 2: 1X0 is no action; right is a chunk, one of F, B, I and W, and a "
+            "row 2, cell 2: 1X0 is no action; expected a chunk, one of F, B, I and W, and a "
             "micro-batch, as 0F3");
   CHECK(refusal("0F0,0SEND_F0,0F1\n1F0\n") ==
         file +
@@ -118,7 +118,7 @@ TEST_CASE("what cannot be run is refused with row and cell", "[schemes]") {
   CHECK(refusal("0F0,0F1,0B0,0B1\n") ==
         file + "it has 1 rows, one a stage, and pipeline.stages is 2");
   CHECK(refusal("0F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", 2, 4) ==
-        file + "its mini-batch has 2 micro-batches, and pipeline.micro_batches is 4; right is 2");
+        file + "its mini-batch has 2 micro-batches, and pipeline.micro_batches is 4; use 2");
   CHECK(refusal("0F0,0B0\n\n1F0,1B0\n", 3, 1) ==
         file + "row 2 has no action; each stage needs a chunk");
   CHECK(refusal("0F0,2F0,2B0,0B0\n1F0,3F0,1B0,3B0\n", 2, 1) ==
@@ -126,7 +126,7 @@ TEST_CASE("what cannot be run is refused with row and cell", "[schemes]") {
         "waits at B(0,0)@1 for B(0,0)@2.");
   CHECK(refusal("99999999999F0\n") ==
         file +
-            "row 1, cell 1: 99999999999F0 is no action; right is a chunk, one of F, B, I and W, "
+            "row 1, cell 1: 99999999999F0 is no action; expected a chunk, one of F, B, I and W, "
             "and a micro-batch, as 0F3");
   CHECK(refusal("\x7f\x80\n").starts_with(file + "row 1, cell 1: ?? is no action"));
 }
