@@ -139,9 +139,12 @@ Result<void> check_growth(const proto::Experiment& e) {
 
 Result<void> check_batch(const proto::Data& data, std::int64_t samples) {
   if (data.batch_size() > samples) {
-    return usage_error("data.batch_size is {}, but there are only {} training samples",
-                       data.batch_size(),
-                       samples);
+    return usage_error(
+        "data.batch_size is {}, but there are only {} training samples: --set "
+        "data.batch_size={}",
+        data.batch_size(),
+        samples,
+        samples);
   }
   return {};
 }

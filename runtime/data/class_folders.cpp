@@ -1,5 +1,6 @@
 #include "runtime/data/class_folders.hpp"
 
+#include "runtime/data/input_file.hpp"
 #include "runtime/data/preparation.hpp"
 
 #include <algorithm>
@@ -33,7 +34,7 @@ Result<std::vector<fs::path>> entries_of(const fs::path& path) {
     }
   }
   if (code) {
-    return unusable_folder(path, "it cannot be read as a folder: " + code.message());
+    return unusable_folder(path, cannot_be_opened(path, code.value()));
   }
   std::ranges::sort(entries,
                     [](const fs::path& a, const fs::path& b) { return a.native() < b.native(); });

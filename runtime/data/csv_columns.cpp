@@ -2,6 +2,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
+#include "runtime/data/csv_reader.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
@@ -262,6 +263,12 @@ CsvNumberSetting csv_number_setting(const std::vector<std::string_view>& fields,
   return {};
 }
 
+bool csv_date(std::string_view field) {
+  return !field.empty() && std::isdigit(static_cast<unsigned char>(field[0])) != 0 &&
+         std::ranges::any_of(std::string_view("-/.:"),
+                             [&](char part) { return std::ranges::count(field, part) == 2; });
+}
+
 bool csv_missing(std::string_view field, const proto::Csv& options) {
   if (field.empty()) {
     return true;
@@ -281,6 +288,20 @@ bool csv_missing(std::string_view field, const proto::Csv& options) {
 std::string csv_shown(std::string_view field) {
   constexpr std::size_t kShown = 40;
   return json_string(field.substr(0, kShown)) + (field.size() > kShown ? "..." : "");
+}
+
+Result<void> CsvColumns::check_row(const CsvRow& row, bool without_target) const {
+  const std::size_t right = uses.size() - (without_target ? 1 : 0);
+  const bool one_more = row.fields.size() == right + 1 && row.fields.back().empty();
+  if (row.fields.size() != right && !one_more) {
+    return data_error(
+        "line {}: it has {} fields; right are {}", row.line, row.fields.size(), right);
+  }
+  if (header && std::equal(row.fields.begin(), row.fields.end(), names.begin(), names.end())) {
+    return data_error("line {}: it is the line of the columns' names once more; take it out",
+                      row.line);
+  }
+  return {};
 }
 
 std::string CsvColumns::called(std::size_t column) const {

@@ -16,6 +16,8 @@ class Csv;
 
 namespace troupe {
 
+struct CsvRow;
+
 /// The number that is the whole of a field, where there is one that is finite as float32.
 std::optional<double> csv_number(std::string_view field);
 
@@ -41,6 +43,9 @@ CsvNumberSetting csv_number_setting(const std::vector<std::string_view>& fields,
 /// Whether the field is empty or a word for what is not known.
 bool csv_missing(std::string_view field, const proto::Csv& options);
 
+/// "2024-01-31", "31/01/24", "10:15:00": what begins with a digit and is parted twice alike.
+bool csv_date(std::string_view field);
+
 /// A field in quotes, the first 40 bytes of it where it is longer.
 std::string csv_shown(std::string_view field);
 
@@ -57,6 +62,10 @@ struct CsvColumns {
 
   /// What an option calls it: its name where that is the only one of its kind, else its number.
   std::string key(std::size_t column) const;
+
+  /// That a row has a field for each column, or an empty one more, and is not the header once more, as where files were
+  /// joined. Error (data). `without_target`: the last column has no field.
+  Result<void> check_row(const CsvRow& row, bool without_target = false) const;
 };
 
 /// From the first line of a file and its second one (no fields where there is none), which `separator` parted. A first column of which only the

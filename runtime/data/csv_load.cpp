@@ -77,9 +77,11 @@ CsvReader CsvLoader::reader(std::string_view text) const {
 
 /// What would make the whole table usable, behind what is wrong with one field of it.
 Error CsvLoader::explained(Error error, std::string_view text) const {
-  const std::string settings = csv_settings(reader(text), options_, columns_, separator_);
-  if (!settings.empty()) {
-    error.message += "; as it is, the table can be read with " + settings;
+  const auto settings = csv_settings(reader(text), options_, columns_, separator_);
+  if (settings && !settings->empty()) {
+    error.message += "; as it is, the table can be read with " + *settings;
+  } else if (!settings && settings.error().message != error.message) {
+    error.message += "; and " + settings.error().message;
   }
   return error;
 }

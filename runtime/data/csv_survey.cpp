@@ -32,31 +32,26 @@ struct ColumnSurvey {
 
 /// Whether a target of so many different whole numbers is meant as a number.
 bool are_values(std::int64_t different, std::int64_t rows) {
-  return different > 10 && (different > 100 || 10 * different > rows);
+  return different > 10 && (different > 50 || 10 * different > rows);
 }
 
-/// Of every column, and how many rows there are; -1 where more is wrong than what stands in fields. Rows with too few fields
-/// are passed over.
-std::pair<std::vector<ColumnSurvey>, std::int64_t> survey(CsvReader& reader,
-                                                          const proto::Csv& options,
-                                                          const CsvColumns& columns) {
+/// Of every column, and how many rows there are. Error (data): what is wrong with a line as a whole.
+Result<std::pair<std::vector<ColumnSurvey>, std::int64_t>> survey(CsvReader& reader,
+                                                                  const proto::Csv& options,
+                                                                  const CsvColumns& columns) {
   std::vector<ColumnSurvey> all(columns.uses.size());
   std::int64_t rows = 0;
-  bool whole = true;
   CsvRow row;
   for (bool header = columns.header;; header = false) {
     const auto more = reader.next(row);
-    if (!more || !*more) {
-      return {std::move(all), more && whole ? rows : -1};
+    TROUPE_TRY(more);
+    if (!*more) {
+      return std::pair(std::move(all), rows);
     }
     if (header) {
       continue;
     }
-    const bool separator_last = row.fields.size() == all.size() + 1 && row.fields.back().empty();
-    whole = whole && (row.fields.size() == all.size() || separator_last);
-    if (row.fields.size() < all.size()) {
-      continue;
-    }
+    TROUPE_TRY(columns.check_row(row));
     ++rows;
     for (std::size_t column = 0; column < all.size(); ++column) {
       const std::string_view field = row.fields[column];
@@ -108,9 +103,9 @@ std::vector<std::string> left_without(const CsvColumns& columns,
 }  // namespace
 
 void find_categories(CsvReader reader, const proto::Csv& options, CsvColumns& columns) {
-  const auto all = survey(reader, options, columns).first;
-  for (std::size_t column = 0; column < all.size(); ++column) {
-    if (columns.uses[column] == ColumnUse::number && !all[column].different.empty()) {
+  const auto found = survey(reader, options, columns);
+  for (std::size_t column = 0; found && column < found->first.size(); ++column) {
+    if (columns.uses[column] == ColumnUse::number && !found->first[column].different.empty()) {
       columns.uses[column] = ColumnUse::words;
     }
   }
@@ -119,12 +114,12 @@ void find_categories(CsvReader reader, const proto::Csv& options, CsvColumns& co
 namespace {
 
 /// Settings where nothing stands in the column of the target: the last one with something in it takes its place.
-std::string another_target(const CsvReader& reader,
-                           const proto::Csv& options,
-                           CsvColumns columns,
-                           char separator,
-                           std::size_t target,
-                           const std::vector<ColumnSurvey>& all) {
+Result<std::string> another_target(const CsvReader& reader,
+                                   const proto::Csv& options,
+                                   CsvColumns columns,
+                                   char separator,
+                                   std::size_t target,
+                                   const std::vector<ColumnSurvey>& all) {
   proto::Csv other = options;
   other.add_leave_out(columns.key(target));
   const std::string left = list_setting("leave_out", options.leave_out(), {columns.key(target)});
@@ -132,7 +127,9 @@ std::string another_target(const CsvReader& reader,
   for (std::size_t column = all.size(); column-- > 0;) {
     if (columns.uses[column] == ColumnUse::number && all[column].missing < all[target].missing) {
       columns.uses[column] = ColumnUse::target;
-      const std::string rest = csv_settings(reader, other, columns, separator);
+      const auto settings = csv_settings(reader, other, columns, separator);
+      TROUPE_TRY(settings);
+      const std::string& rest = *settings;
       const bool listed = rest.find("leave_out=") != rest.npos;
       return fill_in("--set data.csv.target={}{}{}{} (nothing stands in {})",
                      columns.key(column),
@@ -142,20 +139,36 @@ std::string another_target(const CsvReader& reader,
                      columns.called(target));
     }
   }
-  return "";
+  return std::string();
+}
+
+/// "; or, to predict column "kind", with --set ...": of few words, as the first column is where labels stand first.
+std::string or_predicting(std::size_t column,
+                          const CsvReader& reader,
+                          proto::Csv options,
+                          CsvColumns columns,
+                          char separator) {
+  options.set_target(columns.key(column));
+  std::ranges::replace(columns.uses, ColumnUse::target, ColumnUse::number);
+  columns.uses[column] = ColumnUse::target;
+  const auto rest = csv_settings(reader, options, columns, separator);
+  return fill_in("; or, to predict {}, with --set data.csv.target={}{}{}",
+                 columns.called(column),
+                 columns.key(column),
+                 rest && !rest->empty() ? " " : "",
+                 rest ? *rest : "");
 }
 
 }  // namespace
 
-std::string csv_settings(CsvReader reader,
-                         const proto::Csv& options,
-                         const CsvColumns& columns,
-                         char separator) {
+Result<std::string> csv_settings(CsvReader reader,
+                                 const proto::Csv& options,
+                                 const CsvColumns& columns,
+                                 char separator) {
   const CsvReader begin = reader;
-  const auto [all, rows] = survey(reader, options, columns);
-  if (rows < 0) {
-    return "";  // it could not be read with any settings
-  }
+  const auto found = survey(reader, options, columns);
+  TROUPE_TRY(found);
+  const auto& [all, rows] = *found;
   const auto target = static_cast<std::size_t>(
       std::find(columns.uses.begin(), columns.uses.end(), ColumnUse::target) -
       columns.uses.begin());
@@ -202,7 +215,9 @@ std::string csv_settings(CsvReader reader,
       continue;
     }
     const std::size_t different = here.different.size();
-    const bool few = different <= kFewWords && 2 * static_cast<std::int64_t>(different) <= rows + 8;
+    const bool few = different <= kFewWords &&
+                     2 * static_cast<std::int64_t>(different) <= rows + 8 &&
+                     !std::ranges::all_of(here.different, csv_date);
     (few ? words : useless).push_back(columns.key(column));
   }
   counting = left_without(columns, std::move(counting), useless.size());
@@ -213,7 +228,11 @@ std::string csv_settings(CsvReader reader,
   for (const std::string& setting : more) {
     text += setting;
   }
-  return text.substr(std::min<std::size_t>(text.size(), 1));
+  const bool numbers_last = target < all.size() && all[target].fractions > 0;
+  return text.substr(std::min<std::size_t>(text.size(), 1)) +
+         (options.target().empty() && numbers_last && words == std::vector{columns.key(0)}
+              ? or_predicting(0, begin, options, columns, separator)
+              : "");
 }
 
 // -- what is told of a table --------------------------------------------------------------------------
@@ -321,6 +340,7 @@ void doubt_columns(const proto::Csv& options,
   const CsvColumns& columns = loader.columns();
   const std::size_t used = loader.widths().size();
   std::vector<std::string> found;
+  std::set<std::string> twins;
   std::size_t at = 0;
   for (std::size_t column = 0; column < columns.uses.size(); ++column) {
     const ColumnUse use = columns.uses[column];
@@ -334,6 +354,11 @@ void doubt_columns(const proto::Csv& options,
       found.push_back(columns.key(column));
     }
     at += use == ColumnUse::number || use == ColumnUse::words ? 1 : 0;
+    const std::string name = columns.header ? columns.names[column] : "";
+    if (use != ColumnUse::left_out && !name.empty() && twins.insert(name).second &&
+        std::ranges::count(columns.names, name) > 1) {
+      doubts.push_back(concat("several columns are called ", csv_shown(name)));
+    }
   }
   found = left_without(columns, std::move(found), 0);
   for (const std::string& key : found) {

@@ -15,11 +15,12 @@ struct CsvTable;
 /// Makes columns of words of those of numbers that have a field which is neither a number nor missing.
 void find_categories(CsvReader reader, const proto::Csv& options, CsvColumns& columns);
 
-/// "--set ... --set ...": by which every field of the table would be taken; "" where there is nothing to set.
-std::string csv_settings(CsvReader reader,
-                         const proto::Csv& options,
-                         const CsvColumns& columns,
-                         char separator);
+/// "--set ... --set ...": by which every field of the table would be taken; "" where there is nothing to set. Error (data):
+/// what is wrong with a line, whatever is set.
+Result<std::string> csv_settings(CsvReader reader,
+                                 const proto::Csv& options,
+                                 const CsvColumns& columns,
+                                 char separator);
 
 /// What was understood of the training samples' file, and what looks wrong in it, into `to`.
 void tell_csv(const proto::Csv& options,

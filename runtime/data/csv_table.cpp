@@ -133,12 +133,8 @@ Result<std::optional<double>> CsvLoader::cell(const CsvRow& row, std::size_t col
 }
 
 Result<void> CsvLoader::add_row(const CsvRow& row, CsvTable& table) {
-  std::size_t fields = row.fields.size();
-  const std::size_t right = columns_.uses.size() - (without_target_ ? 1 : 0);
-  fields -= fields == right + 1 && row.fields.back().empty() ? 1 : 0;
-  if (fields != right) {
-    return data_error("line {}: it has {} fields; expected {}", row.line, row.fields.size(), right);
-  }
+  TROUPE_TRY(columns_.check_row(row, without_target_));
+  const std::size_t fields = columns_.uses.size() - (without_target_ ? 1 : 0);
   // First of all, so that the words and numbers of a row that is left out do not count.
   for (std::size_t column = 0; column < fields && options_.missing() != proto::Csv::refuse;
        ++column) {
@@ -187,6 +183,9 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
   }
   if (lines[0].empty()) {
     return Error{ErrorKind::data, "it holds no line"};
+  }
+  if (lines[1].empty() && !prepared_ && options_.header() != proto::Csv::absent) {
+    return Error{ErrorKind::data, "it holds one line, and no sample below the columns' names"};
   }
   const auto columns_of = [&](const proto::Csv& options, bool without_target) {
     return csv_columns(options,

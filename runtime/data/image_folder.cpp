@@ -304,17 +304,20 @@ std::vector<std::int32_t> labels_of(const Files& files) {
 }
 
 /// What was understood of the folder, and what looks wrong in it.
-void tell_images(const ClassFolderRoots& roots,
+void tell_images(const proto::Folder& options,
+                 const ClassFolderRoots& roots,
                  const Files& train,
                  const Files& test,
                  Preparation& to) {
-  to.understood.push_back(
-      fill_in("{} images of {} classes: {} for training and {} for tests, {}",
-              train.size() + test.size(),
-              to.classes.size(),
-              train.size(),
-              test.size(),
-              roots.test.empty() ? "drawn by seed" : "of " + roots.test.string()));
+  to.understood.push_back(fill_in(
+      "{} images of {} classes, taken as {} x {} pixels: {} for training and {} for tests, {}",
+      train.size() + test.size(),
+      to.classes.size(),
+      options.width(),
+      options.height(),
+      train.size(),
+      test.size(),
+      roots.test.empty() ? "drawn by seed" : "of " + roots.test.string()));
   for (const std::string& name : roots.unused) {
     to.doubts.push_back(concat("the folder ", name, " is not used"));
   }
@@ -348,7 +351,7 @@ Result<std::shared_ptr<const Dataset>> open_image_folder(const proto::Folder& op
       .classes = std::move(listed->classes),
       .x = prepared ? prepared->x : own_scales(options, form, sums, train.files.size()),
       .without_target = listed->without_target};
-  tell_images(listed->roots, train.files, test.files, preparation);
+  tell_images(options, listed->roots, train.files, test.files, preparation);
   return std::shared_ptr<const Dataset>(std::make_shared<ImageFolder>(
       form, threads, std::move(train), std::move(test), std::move(preparation)));
 }

@@ -130,15 +130,18 @@ TEST_CASE("a mini-batch of more samples than there are is refused whether the da
           asked(verb,
                 data.starts_with("cifar") ? "cifar10-resnet20" : "mnist-mlp",
                 {"data=" + data, "data." + data + ".path=/nowhere", "data." + data + ".limit=10"}),
-          "data.batch_size is 128, but there are only 10 training samples");
+          "data.batch_size is 128, but there are only 10 training samples: --set "
+          "data.batch_size=10");
     }
   }
   for (const Words& verb : kVerbs) {
     INFO(verb.front());
-    check_refused(asked(verb, "glyphs-mlp", {"data.glyphs.limit=10"}),
-                  "data.batch_size is 128, but there are only 10 training samples");
-    check_refused(asked(verb, "teacher-mlp", {"data.teacher.train=99"}),
-                  "data.batch_size is 100, but there are only 99 training samples");
+    check_refused(
+        asked(verb, "glyphs-mlp", {"data.glyphs.limit=10"}),
+        "data.batch_size is 128, but there are only 10 training samples: --set data.batch_size=10");
+    check_refused(
+        asked(verb, "teacher-mlp", {"data.teacher.train=99"}),
+        "data.batch_size is 100, but there are only 99 training samples: --set data.batch_size=99");
   }
 }
 

@@ -72,7 +72,7 @@ def tables_of(folder, count, only):
 
 def settings_in(text):
     """KEY -> VALUE of the lines to paste in a message, which may be wrapped."""
-    text = re.sub(r"\s*\n\s+", " ", text)
+    text = re.sub(r"\s*\n\s+", " ", text).split("; or, to predict ")[0]
     found = {}
     for match in re.finditer(r"--set ((?:\"[^\"]*\"|'[^']*'|\[[^]]*\]|[^\s;,)\[\"']|\[)+(?:,(?! )[^\s;)]*)?)", text):
         try:

@@ -420,6 +420,49 @@ TEST_CASE("all columns that need a setting are named at once", "[runtime][data]"
   CHECK((*found)->sample_shape() == Shape{44});
 }
 
+TEST_CASE("a line that no setting mends is named beside what one mends", "[runtime][data]") {
+  CHECK_THAT(Table("a,note,y\n1,x,p\n2,\"open,q\n3,x,p\n").refusal(),
+             says("\"x\" is not a number that float32 can hold; and line 3: a quote is opened and "
+                  "never closed"));
+  CHECK_THAT(Table("a,b,y\n1,x,p\n2,x,q,7\n").refusal(),
+             says("can hold; and line 3: it has 4 fields; right are 3"));
+  const std::string joined = "a,y\n1,p\n2,q\na,y\n3,p\n";
+  const std::string once_more =
+      "line 4: it is the line of the columns' names once more; take it out";
+  CHECK(Table(joined).refusal() == "table.csv is not usable: " + once_more);
+  CHECK(Table(joined, {"categories=[a]"}).refusal() == "table.csv is not usable: " + once_more);
+  CHECK(Table("a,b,y\n").refusal() ==
+        "table.csv is not usable: it holds one line, and no sample below the columns' names");
+}
+
+TEST_CASE("settings to paste fit dates, and labels that stand first", "[runtime][data]") {
+  std::string dates = "day,at,a,y\n";
+  std::string labelled = "kind,a,b\n";
+  std::string years = "a,year\n";
+  for (int i = 0; i < 600; ++i) {
+    dates += concat("2024-01-", 10 + i % 20, ",10:15:0", i % 2, ",", i % 7, ",", i % 3, "\n");
+    labelled += concat(i % 2 == 0 ? "yes," : "no,", i % 7, ",", i % 5, ".5\n");
+    years += concat(i % 7, ",", 1950 + i % 70, "\n");
+  }
+  CHECK_THAT(Table(dates).refusal(), says("can be read with --set data.csv.leave_out=[day,at]"));
+  const std::string refusal = Table(labelled).refusal();
+  CHECK_THAT(refusal,
+             says("can be read with --set data.csv.categories=[kind] --set data.csv.values=true; "
+                  "or, to predict column \"kind\", with --set data.csv.target=kind"));
+  CHECK(Table(labelled, {"target=kind"}).open());
+  CHECK(Table(labelled, {"categories=[kind]", "values=true"}).open());
+  const auto told = [](const std::string& text) {
+    const auto data = Table(text).open();
+    REQUIRE(data);
+    return (*data)->preparation()->doubts;
+  };
+  REQUIRE(told(years).size() == 1);
+  CHECK_THAT(told(years)[0], says("70 different whole numbers in 600 rows"));
+  REQUIRE(told("a,b,a,y\n1,2,3,p\n1,2,3,q\n4,2,3,p\n4,2,3,q\n").size() == 1);
+  CHECK(told("a,b,a,y\n1,2,3,p\n1,2,3,q\n4,2,3,p\n4,2,3,q\n")[0] ==
+        "several columns are called \"a\"");
+}
+
 TEST_CASE("what is missing is dropped, filled in or marked", "[runtime][data]") {
   const std::string text = "a,b,y\n1,p,0\nNA,q,1\n3,?,0\n5,p,\n7,q,1\n";
   const auto x_of = [&](const char* missing) {

@@ -58,8 +58,9 @@ TEST_CASE("a batch larger than the training data is the user's mistake", "[runti
   const auto dataset = open_dataset(data, 1);
   REQUIRE_FALSE(dataset);
   CHECK(dataset.error().kind == ErrorKind::usage);
-  CHECK(dataset.error().message ==
-        "data.batch_size is 101, but there are only 100 training samples");
+  CHECK(
+      dataset.error().message ==
+      "data.batch_size is 101, but there are only 100 training samples: --set data.batch_size=100");
 }
 
 TEST_CASE("an experiment that is not resolved is our mistake", "[runtime][data]") {

@@ -155,7 +155,7 @@ TEST_CASE("what a data set of one's own does wrong is refused with a sentence", 
   CHECK(message({"data.custom.name=glyphs"}) ==
         "data.custom.name: glyphs is built in; choose it by data=glyphs");
   CHECK(message({"data.custom.name=points", "data.batch_size=4"}) ==
-        "data.batch_size is 4, but there are only 3 training samples");
+        "data.batch_size is 4, but there are only 3 training samples: --set data.batch_size=3");
   CHECK(register_dataset({.info = {.name = "x", .summary = ""}}).error().message ==
         "register_dataset: \"x\" has no function open");
 }
