@@ -425,7 +425,7 @@ TEST_CASE("a line that no setting mends is named beside what one mends", "[runti
              says("\"x\" is not a number that float32 can hold; and line 3: a quote is opened and "
                   "never closed"));
   CHECK_THAT(Table("a,b,y\n1,x,p\n2,x,q,7\n").refusal(),
-             says("can hold; and line 3: it has 4 fields; right are 3"));
+             says("can hold; and line 3: it has 4 fields; expected 3"));
   const std::string joined = "a,y\n1,p\n2,q\na,y\n3,p\n";
   const std::string once_more =
       "line 4: it is the line of the columns' names once more; take it out";
