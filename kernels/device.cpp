@@ -87,16 +87,16 @@ Result<void> check_precision(Device device, Precision precision) {
                        concat(to_string(precision),
                               " needs a GPU of compute capability 8.0 or later, which ",
                               to_string(device),
-                              " is not; right here is fp32")};
+                              " is not; use fp32")};
   }
   if (precision == Precision::tf32) {
-    return usage_error("tf32 is a format of GPUs; right on cpu is fp32{}",
+    return usage_error("tf32 is a format of GPUs; on cpu use fp32{}",
                        cpu::has_bfloat16() ? " or bf16" : "");
   }
   return cpu::has_bfloat16() ? Result<void>()
                              : Error{ErrorKind::usage,
                                      "bf16 on cpu needs AVX512_BF16 or AMX, which this CPU (or "
-                                     "what oneDNN may use of it) lacks; right here is fp32"};
+                                     "what oneDNN may use of it) lacks; use fp32"};
 }
 
 std::vector<Precision> precisions(Device device) {

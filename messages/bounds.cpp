@@ -56,7 +56,7 @@ class Visitor {
       expect(all.size() == static_cast<std::size_t>(b_.replicas), "other replicas than there are");
       return;
     }
-    expect(bound != Bound::some || !all.empty(), "nothing where there has to be something");
+    expect(bound != Bound::some || !all.empty(), "an empty field that must not be empty");
     coded_ = coded_ || bound == Bound::coded;
     const bool struct_like = bound == Bound::some || bound == Bound::coded;
     for (const T& one : all) {
@@ -79,7 +79,7 @@ class Visitor {
 
   template <class Role>
   void value(const Ref<Role>& x, Bound /*bound*/) {
-    expect(x.id == from_, "another machine as the one that is answered");
+    expect(x.id == from_, "a reply to another machine than its sender");
   }
 
   void value(const std::string& text, Bound bound) {
@@ -135,17 +135,17 @@ class Visitor {
       case Bound::batch:
         return in(x, 0, b_.batches, "a mini-batch that does not exist");
       case Bound::count:
-        return in(x, 0, b_.most, "a number that there cannot be");
+        return in(x, 0, b_.most, "an impossible number");
       case Bound::amount:
-        return in(x, 0, kAmountMax, "an amount that there cannot be");
+        return in(x, 0, kAmountMax, "an impossible amount");
       case Bound::period:
-        return in(x, 0, std::max(b_.most, kPeriodMax), "a period that there cannot be");
+        return in(x, 0, std::max(b_.most, kPeriodMax), "an impossible period");
       case Bound::one_or_more:
-        return in(x, 1, b_.most, "a number that there cannot be");
+        return in(x, 1, b_.most, "an impossible number");
       case Bound::count_or_not:
-        return in(x, -1, b_.most, "a number that there cannot be");
+        return in(x, -1, b_.most, "an impossible number");
       case Bound::push:
-        in(x, 0, b_.most, "fewer mini-batches than none, or more than there can be");
+        in(x, 0, b_.most, "an impossible number of mini-batches");
         return expect(x / kUpdatesMax <= b_.mini_batches, "more mini-batches than a push has", x);
       case Bound::index:
         return in(
@@ -177,7 +177,7 @@ class Visitor {
   void tensor(const Tensor& x, Bound bound) {
     switch (bound) {
       case Bound::nothing:
-        return expect(!x, "what its recipient fills in");
+        return expect(!x, "a value that only the recipient may fill in");
       case Bound::weights:
         return expect(!x || coded_ || (x.type() == DType::float32 && is_slice(x.elements())),
                       "weights or gradients of no slice");
@@ -214,14 +214,14 @@ class Visitor {
     if (!x) {
       return expect(bound == Bound::labels_or_not, "no labels");
     }
-    expect(has_rows(x), "labels of more samples than a batch has, or of none");
+    expect(has_rows(x), "labels of no samples, or of more than a batch has");
     classes(x);
   }
 
   /// Kernels look them up.
   void classes(const Tensor& x) {
     if (x.type() != DType::int32 || x.device().kind != DeviceKind::cpu || b_.classes == 0) {
-      return expect(x.type() != DType::float64, "labels or samples of a type that they have not");
+      return expect(x.type() != DType::float64, "labels or samples of the wrong type");
     }
     const auto* const all = reinterpret_cast<const std::int32_t*>(bytes_of(x).data());
     expect(
@@ -233,7 +233,7 @@ class Visitor {
   /// An entry of a bundle.
   void sample(const NamedTensor& entry, Bound bound) {
     const Tensor& x = entry.tensor;
-    expect(static_cast<bool>(x) && has_rows(x), "samples of more than a batch has, or of none");
+    expect(static_cast<bool>(x) && has_rows(x), "no samples, or more than a batch has");
     classes(x);
     const std::vector<SampleShapes>& all = bound == Bound::error ? b_.outputs : b_.inputs;
     if (chunk_ >= all.size()) {
@@ -294,14 +294,15 @@ std::uint32_t by_whom(const Message& message) {
 
 void check_message_bounds(const Message& message, const RunBounds& bounds) {
   if (by_whom(message) == 0) {
-    throw ArchiveError(concat(named(message), " has come, which never leaves its process"));
+    throw ArchiveError(
+        concat(named(message), " has come from another process, which must not send it"));
   }
   check(message, bounds);
 }
 
 void check_may_say(const Message& message, const RoleTag& sender) {
   if (!std::holds_alternative<AnyRole>(sender) && (by_whom(message) >> sender.index() & 1U) == 0) {
-    throw ArchiveError(concat(named(message), " has come of a machine that says none"));
+    throw ArchiveError(concat(named(message), " has come from a machine that must not send any"));
   }
 }
 

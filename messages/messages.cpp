@@ -58,7 +58,7 @@ void Message::archive(Archive& a) {
   a(index);
   if (a.reading()) {
     if (index >= kKinds.size()) {
-      throw ArchiveError("the state has a message of a kind that there is none of");
+      throw ArchiveError("the state has a message of an unknown kind");
     }
     *this = sent_by(from, kKinds[index].make());
   }

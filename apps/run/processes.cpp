@@ -154,7 +154,7 @@ class Host {
     }
     const auto invitation = read_invitation(**lead, patience);
     if (!invitation) {
-      return turn_away(who, "what a lead says first has not come from it, or not in time");
+      return turn_away(who, "it has not sent the first message of a lead in time");
     }
     Result<void> fits = check_invitation(*invitation, version());
     if (fits && !seat.take()) {

@@ -33,7 +33,8 @@ Result<void> fill(RunFiles& files,
                           print_experiment(blueprint.experiment)));
   }
   if (resume && resume->order_bytes.size() != files.order_names.size()) {
-    return Error{ErrorKind::data, "the checkpoint is of a run with other texts of its order"};
+    return Error{ErrorKind::data,
+                 "the checkpoint is of a run that recorded its order in another number of files"};
   }
   if (files.directory) {
     auto metrics = open_file(files, "metrics.jsonl", resume, resume ? resume->metrics_bytes : 0);

@@ -168,7 +168,7 @@ int run_board(Console& console, const BoardArguments& arguments) {
   }
   console.out << "files    " << arguments.out << ": board.md, board.csv, curves.csv" << std::endl;
   if (Interrupts::count() > 0) {
-    console.err << "troupe: interrupted; the same words go on from here" << std::endl;
+    console.err << "troupe: interrupted; the same command goes on from here" << std::endl;
     return 130;
   }
   if (arguments.repeat) {

@@ -142,7 +142,7 @@ Result<void> check(const CompareArguments& arguments) {
   if (std::filesystem::exists(arguments.out, code) && !is_empty_folder(arguments.out) &&
       !KeptTrials::are_in(arguments.out)) {
     return usage_error(
-        "--out: {} exists already and is no comparison that could go on; name a new folder",
+        "--out: {} exists already and is no comparison that can be continued; name a new folder",
         arguments.out);
   }
   if (arguments.clock == "real" && arguments.jobs > 1) {
@@ -191,8 +191,9 @@ Result<void> run_all(Console& console, Comparison& c, KeptTrials& kept, int jobs
     if (trial.outcome == Outcome::finished || trial.outcome == Outcome::diverged) {
       auto written = kept.keep(c.schemes.schemes[trial.scheme], trial);
       if (!written && outcome) {  // now: there may be hours to come in which nothing is kept
-        line.note(fill_in("troupe: {}; the comparison goes on, but could not be gone on with",
-                          written.error().message));
+        line.note(fill_in(
+            "troupe: {}; the comparison goes on, but if it is interrupted it has to begin anew",
+            written.error().message));
         outcome = std::move(written);
       }
     }
@@ -280,8 +281,9 @@ int compare(Console& console, CompareArguments arguments) {
   const auto all_kept = run_all(console, *prepared, *kept, jobs, arguments.quiet);
   const int code = exit_code(prepared->trials);
   if (code == 130) {
-    console.err << "troupe: interrupted; what was finished is reported; the same words with --out "
-                << arguments.out << " go on from here" << std::endl;
+    console.err
+        << "troupe: interrupted; what was finished is reported; the same command with --out "
+        << arguments.out << " goes on from here" << std::endl;
   }
   if (auto reported = report(console, *prepared, arguments.out, figure_size_of(arguments.size));
       !reported || !all_kept) {

@@ -46,7 +46,9 @@ Result<Blueprint> open(const std::string& verb, const EvalArguments& arguments) 
   }
   auto blueprint = trained_blueprint(verb, arguments.trained);
   if (blueprint && blueprint->network.loss == Loss::sum) {
-    return Error{ErrorKind::usage, verb + ": this network has no data to be right or wrong about"};
+    return Error{
+        ErrorKind::usage,
+        verb + ": this network is trained without data, so there is none to evaluate it on"};
   }
   return blueprint;
 }

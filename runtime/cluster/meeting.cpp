@@ -144,7 +144,7 @@ std::string Meeting::let_in(int socket, const std::string& who, std::uint64_t nu
   proto::Arrival arrival;
   if (read_message(*one.stream, arrival, patience) != Talk::done) {
     return has_to_go() ? "others wait, and it has not shown who it is"
-                       : "what a process of a run says first has not come from it, or not in time";
+                       : "it has not sent the first message of a process of a run in time";
   }
   const auto process = static_cast<int>(arrival.process());
   if (arrival.processes() != static_cast<std::uint32_t>(processes_) || process < 1 ||

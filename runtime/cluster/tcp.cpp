@@ -193,8 +193,8 @@ Result<HostAddress> parse_address(const std::string& text) {
   const auto [read, code] = std::from_chars(begin, end, address.port);
   if (begin == end || read != end || code != std::errc() || address.port < 0 ||
       address.port > kPortMax || bare_colon || !is_host(address.host)) {
-    return usage_error(
-        "\"{}\" is no HOST:PORT; right would be beta:7000, 10.0.0.3:7000 or [::1]:7000", text);
+    return usage_error("\"{}\" is no HOST:PORT, such as beta:7000, 10.0.0.3:7000 or [::1]:7000",
+                       text);
   }
   return address;
 }

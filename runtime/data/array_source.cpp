@@ -100,7 +100,7 @@ Result<NumberArray> ArraySource::from_archive(const std::string& name) const {
 Result<NumberArray> ArraySource::from_safetensors(const std::string& name) const {
   const SafetensorsEntry* entry = tensors_->find(name);
   if (!entry) {
-    return unusable_array(path_, name, "there is none of that name");
+    return unusable_array(path_, name, "there is no array of that name");
   }
   const NumberType* const type = number_type_of_safetensors(entry->dtype);
   if (type == nullptr) {

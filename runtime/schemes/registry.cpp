@@ -135,7 +135,7 @@ Error not_registered(std::string_view key,
   }
   if (name.empty()) {
     return usage_error(
-        "{}.custom.name: it has to say which; registered are: {}", key, all.empty() ? "none" : all);
+        "{}.custom.name: name the one to use; registered are: {}", key, all.empty() ? "none" : all);
   }
   const std::string near = nearest(name, registered);
   return usage_error("{}.custom.name: \"{}\" has not been registered{}{}",

@@ -51,11 +51,11 @@ void expect_sound(const RunState& state, const Cast& cast) {
   expect(state.delivered < kSequencesMax, "more deliveries than there can be");
   expect(state.free_at.size() <= static_cast<std::size_t>(cast.threads) &&
              std::all_of(state.free_at.begin(), state.free_at.end(), is_time),
-         "threads that this run has not");
+         "threads that this run does not have");
   for (const std::vector<ActorId>* ids : {&state.gone, &state.members}) {
     const std::set<ActorId> once(ids->begin(), ids->end());
     expect(once.size() == ids->size() && (once.empty() || *once.rbegin() < cast.members.size()),
-           "a machine that this run has not, or one twice");
+           "a machine that this run does not have, or one twice");
   }
 }
 

@@ -263,7 +263,7 @@ Trace::Part read_part(std::string bytes, std::size_t machines) {
   a(part.host, part.since, part.events);
   a.expect_end();
   if (!std::ranges::all_of(part.events, [&](const auto& one) { return is_sound(one, machines); })) {
-    throw ArchiveError("it tells of what cannot have been");
+    throw ArchiveError("it has times or numbers that are impossible");
   }
   return part;
 }

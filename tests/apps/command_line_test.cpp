@@ -169,7 +169,7 @@ TEST_CASE("combinations that make no sense are refused with the reason", "[apps]
                 "one device for all stages, or one for each of the 2");
   check_refused({"run", "--set", "placement.precision=tf32"},
                 2,
-                "placement.precision: tf32 is a format of GPUs; right on cpu is fp32");
+                "placement.precision: tf32 is a format of GPUs; on cpu use fp32");
   if (!check_precision(Device{}, Precision::bf16)) {
     check_refused({"run", "--set", "placement.precision=bf16"},
                   2,

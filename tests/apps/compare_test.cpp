@@ -717,7 +717,7 @@ TEST_CASE("mistakes on compare's command line are one sentence", "[apps]") {
   check_refused({"compare", "--target", "97"}, "--target: 97 is no accuracy");
   std::ofstream(folder / "mine") << "x";
   check_refused({"compare", "--out", folder.path().string()},
-                "exists already and is no comparison that could go on");
+                "exists already and is no comparison that can be continued");
   check_refused({"compare", "--out", ""}, "--out: the name of the folder is empty");
   CHECK(run_program({"compare", "--seeds", "0"}).code == 2);
   CHECK(run_program({"compare", "--clock", "vritual"}).code == 2);
@@ -744,7 +744,8 @@ TEST_CASE("an interrupt ends what runs and reports what is finished", "[apps]") 
   const Said said = program.wait();
   CHECK(said.code == 130);
   CHECK_THAT(said.err, says("interrupted; what was finished is reported"));
-  CHECK_THAT(said.err, says("the same words with --out " + folder / "new" + " go on from here"));
+  CHECK_THAT(said.err,
+             says("the same command with --out " + folder / "new" + " goes on from here"));
   CHECK_THAT(said.out, says("0.05"));
   const auto rows = parsed_csv(contents(folder / "new/compare.csv"));
   REQUIRE(rows.size() == 4);

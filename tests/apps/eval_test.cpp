@@ -269,7 +269,7 @@ TEST_CASE("what cannot be judged is refused with a sentence", "[apps]") {
   train(run, "quadratic", {"stop.updates=3"});
   const Said quadratic = run_program({"eval", run});
   CHECK(quadratic.code == 2);
-  CHECK_THAT(quadratic.err, Catch::Contains("no data to be right or wrong about"));
+  CHECK_THAT(quadratic.err, Catch::Contains("this network is trained without data"));
   const Said there = run_program({"predict", run, "--out", run});
   CHECK(there.code == 2);
   CHECK_THAT(there.err, Catch::Contains("exists already"));

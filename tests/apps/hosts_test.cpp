@@ -378,7 +378,7 @@ TEST_CASE("on a plain connection, too, nothing but a lead is listened to", "[app
   {
     const auto huge = stream();
     REQUIRE(huge->write(std::string("\xff\xff\xff\xff", 4)).bytes == 4);
-    node.await("what a lead says first has not come from it");
+    node.await("it has not sent the first message of a lead");
     wait_until([&] { return huge->at_end(); });  // it says why, then it hangs up
   }
   for (const std::uint32_t protocol : {1U, 77U}) {

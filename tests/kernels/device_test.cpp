@@ -44,7 +44,7 @@ TEST_CASE("what a CPU cannot multiply in is an error with what would be right", 
   const Result<void> tf32 = check_precision(Device{}, Precision::tf32);
   REQUIRE_FALSE(tf32);
   CHECK(tf32.error().kind == ErrorKind::usage);
-  CHECK_THAT(tf32.error().message, says("tf32 is a format of GPUs; right on cpu is fp32"));
+  CHECK_THAT(tf32.error().message, says("tf32 is a format of GPUs; on cpu use fp32"));
   const std::vector<Precision> able = precisions(Device{});
   REQUIRE_FALSE(able.empty());
   CHECK(able.front() == Precision::fp32);

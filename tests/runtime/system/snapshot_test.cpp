@@ -131,7 +131,7 @@ TEST_CASE("a part of another run is refused") {
   two.members.pop_back();
   RunState read;
   Archive more(part_of({0, 2}));
-  CHECK_THROWS_WITH(archive_part(more, two, read), says("a machine that this run has not"));
+  CHECK_THROWS_WITH(archive_part(more, two, read), says("a machine that this run does not have"));
   Cast renamed = counters(false);
   renamed.members[1].name = "counter-x";
   Archive other(part_of({1}));

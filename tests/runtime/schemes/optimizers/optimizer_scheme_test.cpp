@@ -84,7 +84,7 @@ TEST_CASE("a registered optimizer is chosen by name, its options have kinds and 
                "optimizer.custom.values.nesterov=true",
                "optimizer.custom.values.norm=max"}));
   CHECK(refusal({"optimizer.rule=custom"}) ==
-        "optimizer.custom.name: it has to say which; registered are: own");
+        "optimizer.custom.name: name the one to use; registered are: own");
   CHECK(refusal({"optimizer.custom.name=owm"}) ==
         "optimizer.custom.name: \"owm\" has not been registered, did you mean \"own\"? "
         "(registered: own)");
