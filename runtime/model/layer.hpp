@@ -113,8 +113,8 @@ struct NamedShape {
 
 using BundleShape = std::vector<NamedShape>;
 
-/// How an activation is spread over the parts of a chunk that is cut in width (runtime/model/width.hpp). Its gradient is spread
-/// likewise; but where each part has the whole activation, each has a summand of the gradient.
+/// How the parts of a chunk that is cut in width hold an activation (runtime/model/width.hpp). They hold its gradient likewise;
+/// but where each part has the whole activation, each has a summand of the gradient.
 enum class Holding : std::uint8_t {
   whole,    // each part has all of it
   rows,     // each part has its own samples
@@ -140,12 +140,12 @@ struct RowRange {
 /// The share that `part` has of `all`; shares differ by at most one.
 RowRange rows_of(std::int64_t all, const WidthPart& part);
 
-/// An activation that is spread over parts.
+/// An activation that parts hold.
 struct Held {
   Shape whole;  // of a sample, all parts together
-  Holding spread = Holding::whole;
-  /// Where columns are spread: the sizes of the groups in the last dimension. Each part has its share of each group, one
-  /// after the other. Empty: one group.
+  Holding holding = Holding::whole;
+  /// Of columns: the sizes of the groups in the last dimension. Each part has its share of each group, one after the
+  /// other. Empty: one group.
   std::vector<std::int64_t> groups{};
 };
 
@@ -155,7 +155,7 @@ class Layer;
 struct LayerPart {
   std::shared_ptr<const Layer>
       layer{};                         // null: the layer as it is, whose parameters all parts share
-  Holding out = Holding::rows;         // how its output is spread
+  Holding out = Holding::rows;         // how the parts hold its output
   std::vector<std::int64_t> groups{};  // of its output, as Held::groups
   std::shared_ptr<const Layer>
       behind{};  // where the output is summands: the layer that their sum goes through, by rows
@@ -186,7 +186,7 @@ class Layer {
   /// The name of the skip connection that it opens, closes or works on; "": none.
   virtual std::string skip() const { return ""; }
 
-  /// What `part` computes of this layer if its input is spread like `in`. Nothing: the layer cannot be cut so.
+  /// What `part` computes of this layer if the parts hold its input like `in`. Nothing: the layer cannot be cut so.
   virtual std::optional<LayerPart> part(const Held& /*in*/, const WidthPart& /*part*/) const {
     return {};
   }

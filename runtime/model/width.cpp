@@ -22,7 +22,7 @@ struct Section {
 
 /// What stands where a skip connection is closed or worked on.
 struct Skip {
-  Holding spread = Holding::whole;
+  Holding holding = Holding::whole;
   std::vector<std::int64_t> groups{};
 };
 
@@ -48,9 +48,9 @@ class Cutter {
             parts_);
       }
     }
-    if (x_.spread == Holding::columns && network_.tokens) {
+    if (x_.holding == Holding::columns && network_.tokens) {
       share_classes();
-    } else if (x_.spread != Holding::rows && !turn(Holding::rows, "loss")) {
+    } else if (x_.holding != Holding::rows && !turn(Holding::rows, "loss")) {
       return usage_error("pipeline.width: the network's output is not cut by {} parts", parts_);
     }
     if (!cuts_) {
@@ -72,7 +72,7 @@ class Cutter {
   }
 
   /// Shares of unlike size are the loss's to read, and no layer's.
-  bool uneven() const { return x_.spread == Holding::columns && x_.whole.back() % parts_ != 0; }
+  bool uneven() const { return x_.holding == Holding::columns && x_.whole.back() % parts_ != 0; }
 
   std::size_t chunk_of(std::size_t layer) const {
     const auto next = std::upper_bound(
@@ -110,19 +110,19 @@ class Cutter {
     if (closes) {
       const Skip held = skips_.at(skip);
       skips_.erase(skip);
-      if ((x_.spread != held.spread && !turn(held.spread, name)) || x_.groups != held.groups) {
+      if ((x_.holding != held.holding && !turn(held.holding, name)) || x_.groups != held.groups) {
         return false;
       }
     } else if (opens && !fits_its_skip(i, skip) && !turn(Holding::whole, name)) {
       return false;
     }
     const auto held = spread_for(layer);
-    if (!held || (*held != x_.spread && !turn(*held, name))) {
+    if (!held || (*held != x_.holding && !turn(*held, name))) {
       return false;
     }
     append_parts(i, x_);
     if (opens) {
-      skips_[skip] = {x_.spread, x_.groups};
+      skips_[skip] = {x_.holding, x_.groups};
     }
     return true;
   }
@@ -134,14 +134,14 @@ class Cutter {
 
   /// How x is to be held for the layer: as it is, if that will do.
   std::optional<Holding> spread_for(const Layer& layer) const {
-    for (const Holding spread : {x_.spread, Holding::whole, Holding::rows}) {
+    for (const Holding holding : {x_.holding, Holding::whole, Holding::rows}) {
       Held held = x_;
-      if (spread != x_.spread) {
-        held.spread = spread;
+      if (holding != x_.holding) {
+        held.holding = holding;
         held.groups.clear();
       }
       if (layer.part(held, part(0))) {
-        return spread;
+        return holding;
       }
     }
     return {};
@@ -162,12 +162,12 @@ class Cutter {
     const BundleShape& before = network_.after[i - 1];
     const std::string name = network_.layers[i]->skip();
     const auto entry = std::ranges::find(before, name, &NamedShape::name);
-    Held held{.whole = entry->shape, .spread = skip.spread, .groups = skip.groups};
+    Held held{.whole = entry->shape, .holding = skip.holding, .groups = skip.groups};
     if (!network_.layers[i]->part(held, part(0))) {
       return false;
     }
     append_parts(i, held);
-    skip = {held.spread, held.groups};
+    skip = {held.holding, held.groups};
     return true;
   }
 
@@ -180,13 +180,13 @@ class Cutter {
       cuts_ = cuts_ || (of && !of->parameters().empty());
       return of ? of : layer->parameters().empty() ? layer : shared_layer(layer);
     });
-    held.spread = made->out;
+    held.holding = made->out;
     held.groups = made->groups;
     if (&held != &x_) {
       return;
     }
     x_.whole = network_.after[i].front().shape;
-    if (x_.spread == Holding::sum) {
+    if (x_.holding == Holding::sum) {
       turn(Holding::rows, layer->name());
       if (made->behind) {
         append([&](const WidthPart&) { return made->behind; });
@@ -196,7 +196,7 @@ class Cutter {
 
   /// From how x is held to `to`. False: there is no such junction.
   bool turn(Holding to, const std::string& name) {
-    const Holding from = x_.spread;
+    const Holding from = x_.holding;
     if (from == to) {
       return true;
     }
@@ -222,7 +222,7 @@ class Cutter {
         return together_layer(name + ".together", from, to, x_.whole, one);
       });
     }
-    x_.spread = to;
+    x_.holding = to;
     return true;
   }
 

@@ -44,10 +44,10 @@ class Convolution final : public PlainLayer {
 
   /// Its own output channels, of the whole image.
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    if (in.spread == Holding::rows && !part.divides(o_.outputs)) {
+    if (in.holding == Holding::rows && !part.divides(o_.outputs)) {
       return LayerPart{};
     }
-    if (in.spread != Holding::whole || !part.divides(o_.outputs)) {
+    if (in.holding != Holding::whole || !part.divides(o_.outputs)) {
       return {};
     }
     ConvolutionLayerOptions own = o_;
@@ -187,11 +187,11 @@ class Convolution final : public PlainLayer {
 /// Of a layer that does the same in every channel and every sample: `of` makes it anew for another shape.
 template <class Of>
 std::optional<LayerPart> pool_part(const Held& in, const WidthPart& part, Of&& of) {
-  if (in.spread == Holding::sum || !in.groups.empty()) {
+  if (in.holding == Holding::sum || !in.groups.empty()) {
     return {};
   }
-  LayerPart made{.out = in.spread};
-  if (in.spread == Holding::columns) {
+  LayerPart made{.out = in.holding};
+  if (in.holding == Holding::columns) {
     made.layer = of(columns_of(in.whole, part));
   }
   return made;

@@ -25,14 +25,14 @@ class Dense final : public PlainLayer {
     const bool by_classes = o_.head && o_.positions > 0 && o_.outputs >= part.parts;
     const bool by_outputs =
         by_classes || (!o_.head && o_.tied_weight.empty() && cuts_outputs(part));
-    if (in.spread == Holding::rows && !by_outputs) {
+    if (in.holding == Holding::rows && !by_outputs) {
       return LayerPart{};
     }
-    if (in.spread == Holding::whole && by_outputs) {
+    if (in.holding == Holding::whole && by_outputs) {
       return LayerPart{
           .layer = outputs_of(part), .out = Holding::columns, .groups = o_.output_groups};
     }
-    if (in.spread == Holding::columns && in.groups.empty() && o_.tied_weight.empty()) {
+    if (in.holding == Holding::columns && in.groups.empty() && o_.tied_weight.empty()) {
       const bool activates = o_.activation != ActivationKind::none;
       return LayerPart{
           .layer = inputs_of(in.whole.back(), part),

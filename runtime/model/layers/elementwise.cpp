@@ -14,11 +14,11 @@ class Activation final : public PlainLayer {
   Shape output_shape() const override { return input_; }
 
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    if (in.spread == Holding::sum) {
+    if (in.holding == Holding::sum) {
       return {};
     }
-    LayerPart made{.out = in.spread, .groups = in.groups};
-    if (in.spread == Holding::columns) {
+    LayerPart made{.out = in.holding, .groups = in.groups};
+    if (in.holding == Holding::columns) {
       made.layer = std::make_shared<Activation>(name(), columns_of(in.whole, part), kind_);
     }
     return made;
@@ -73,11 +73,11 @@ class GatedUnit final : public PlainLayer {
 
   /// Its own columns of both halves.
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    if (in.spread == Holding::rows && in.groups.empty()) {
+    if (in.holding == Holding::rows && in.groups.empty()) {
       return LayerPart{};
     }
     const std::int64_t half = input_.back() / 2;
-    if (in.spread != Holding::columns || in.groups != std::vector<std::int64_t>{half, half}) {
+    if (in.holding != Holding::columns || in.groups != std::vector<std::int64_t>{half, half}) {
       return {};
     }
     return LayerPart{.layer = std::make_shared<GatedUnit>(name(), columns_of(input_, part), kind_),
@@ -132,7 +132,7 @@ class Dropout final : public PlainLayer {
 
   /// It is keyed by sample.
   std::optional<LayerPart> part(const Held& in, const WidthPart& /*part*/) const override {
-    return in.spread == Holding::rows ? std::optional(LayerPart{}) : std::nullopt;
+    return in.holding == Holding::rows ? std::optional(LayerPart{}) : std::nullopt;
   }
 
   Flops flops() const override {

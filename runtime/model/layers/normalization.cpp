@@ -125,7 +125,7 @@ class BatchNorm final : public Normalization {
 
   /// By channels: by samples the statistics would be others.
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    if (in.spread != Holding::columns || !in.groups.empty()) {
+    if (in.holding != Holding::columns || !in.groups.empty()) {
       return {};
     }
     return LayerPart{
@@ -212,7 +212,7 @@ class LayerNorm final : public Normalization {
         epsilon_(static_cast<float>(epsilon)) {}
 
   std::optional<LayerPart> part(const Held& in, const WidthPart& /*part*/) const override {
-    return in.spread == Holding::rows ? std::optional(LayerPart{}) : std::nullopt;
+    return in.holding == Holding::rows ? std::optional(LayerPart{}) : std::nullopt;
   }
 
   Tensor transform(
@@ -252,10 +252,10 @@ class GroupNorm final : public Normalization {
       : Normalization(std::move(name), input, true, part), groups_(groups) {}
 
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    if (in.spread == Holding::rows) {
+    if (in.holding == Holding::rows) {
       return LayerPart{};
     }
-    if (in.spread != Holding::columns || !in.groups.empty() || !part.divides(groups_)) {
+    if (in.holding != Holding::columns || !in.groups.empty() || !part.divides(groups_)) {
       return {};
     }
     return LayerPart{.layer = std::make_shared<GroupNorm>(

@@ -50,7 +50,7 @@ class Embedding final : public PlainLayer {
 
   /// Its own rows of the table; the positions are in the first part's summand.
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    if (in.spread != Holding::whole || o_.vocabulary < part.parts) {
+    if (in.holding != Holding::whole || o_.vocabulary < part.parts) {
       return {};
     }
     const RowRange rows = rows_of(o_.vocabulary, part);
@@ -114,7 +114,7 @@ class Attention final : public PlainLayer {
   /// Its own heads.
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
     const bool even = part.divides(o_.heads) && part.divides(o_.kv_heads);
-    if (in.spread != Holding::columns || in.groups != o_.groups() || !even) {
+    if (in.holding != Holding::columns || in.groups != o_.groups() || !even) {
       return {};
     }
     AttentionOptions own = o_;

@@ -25,9 +25,9 @@ DType sum_type(const Tensor& a, const Tensor& b) {
 
 /// The layer as it is, whatever it is given but summands.
 std::optional<LayerPart> as_held(const Held& in) {
-  return in.spread == Holding::sum
+  return in.holding == Holding::sum
              ? std::nullopt
-             : std::optional(LayerPart{.out = in.spread, .groups = in.groups});
+             : std::optional(LayerPart{.out = in.holding, .groups = in.groups});
 }
 
 class Fork final : public Layer {
@@ -86,7 +86,7 @@ class Join final : public Layer {
 
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
     std::optional<LayerPart> made = as_held(in);
-    if (in.spread == Holding::columns) {
+    if (in.holding == Holding::columns) {
       made->layer = std::make_shared<Join>(name(), skip_, columns_of(shape_, part), activation_);
     }
     return made;
@@ -140,7 +140,7 @@ class Concatenate final : public Layer {
 
   /// Shares of both are no share of what they become.
   std::optional<LayerPart> part(const Held& in, const WidthPart& /*part*/) const override {
-    return in.spread == Holding::columns ? std::nullopt : as_held(in);
+    return in.holding == Holding::columns ? std::nullopt : as_held(in);
   }
 
   void shapes(BundleShape& bundle) const override {
