@@ -19,10 +19,10 @@ bool Line::take(Answer m) {
   return true;
 }
 
-void Line::note(const Answer& worked_in) {
-  const Slice& theirs = worked_in.weights.front();
+void Line::note(const Answer& merging) {
+  const Slice& theirs = merging.weights.front();
   merged = {theirs.version, theirs.rate};
-  clock = worked_in.clock;
+  clock = merging.clock;
 }
 
 }  // namespace troupe

@@ -41,7 +41,7 @@ void Streaming::complete_upload(Upload& m, std::int64_t n, double /*now*/) {
 }
 
 /// The next movement counts from the shared fragment.
-void Streaming::worked_in(std::size_t slice, const Answer& answer, std::int64_t /*n*/) {
+void Streaming::answer_merged(std::size_t slice, const Answer& answer, std::int64_t /*n*/) {
   line(slice).since = answer.weights.front().values;
 }
 
@@ -54,17 +54,17 @@ void NeverWaiting::join(ExchangeHost& host, const Weights& initial) {
   }
 }
 
-/// Not with the mini-batch that the last answer is worked in with.
+/// Not after the mini-batch that has merged the last answer.
 bool NeverWaiting::sends(std::size_t slice, std::int64_t n) const {
   const Pace& pace = paces_[slice];
-  return line(slice).due == 0 && n > pace.worked_in && n >= pace.next;
+  return line(slice).due == 0 && n > pace.merged_at && n >= pace.next;
 }
 
 void NeverWaiting::complete_upload(Upload& m, std::int64_t n, double now) {
   Streaming::complete_upload(m, n, now);
   if (!m.contribution.values.empty()) {
     Pace& pace = paces_[m.slice];
-    m.contribution.steps = n - pace.worked_in;
+    m.contribution.steps = n - pace.merged_at;
     m.trip = std::exchange(pace.trip, 0);
     pace.sent = now;
   }
@@ -76,9 +76,9 @@ void NeverWaiting::answer_came(std::size_t slice, double now) {
   }
 }
 
-void NeverWaiting::worked_in(std::size_t slice, const Answer& answer, std::int64_t n) {
-  Streaming::worked_in(slice, answer, n);
-  paces_[slice].worked_in = n;
+void NeverWaiting::answer_merged(std::size_t slice, const Answer& answer, std::int64_t n) {
+  Streaming::answer_merged(slice, answer, n);
+  paces_[slice].merged_at = n;
   // From the last push on, or where the answer came late, as from one that it came in time for.
   const std::int64_t period = answer.period > 0 ? answer.period : link().push_every;
   paces_[slice].next = std::max(line(slice).pushed, n - overlap()) + period;

@@ -1,5 +1,5 @@
 // The replica's own optimizer makes a step of each mini-batch. Its slices take turns within a period: how far a slice
-// has moved travels, and the servers' answer is worked in `overlap` mini-batches later.
+// has moved travels, and the servers' answer is merged `overlap` mini-batches later.
 #pragma once
 
 #include "actors/exchange/upstream.hpp"
@@ -22,7 +22,7 @@ class Streaming : public Upstream {
 
   bool sends(std::size_t slice, std::int64_t n) const override;
   void complete_upload(Upload& m, std::int64_t n, double now) override;
-  void worked_in(std::size_t slice, const Answer& answer, std::int64_t n) override;
+  void answer_merged(std::size_t slice, const Answer& answer, std::int64_t n) override;
 
  private:
   bool waits(std::int64_t /*n*/) const final { return false; }
@@ -30,7 +30,7 @@ class Streaming : public Upstream {
   StreamingLink how_;
 };
 
-/// One that never waits: what comes later than it is due is worked in when it comes, and until then its slice is
+/// One that never waits: what comes later than it is due is merged when it comes, and until then its slice is
 /// not sent again.
 class NeverWaiting final : public Streaming {
  public:
@@ -46,7 +46,7 @@ class NeverWaiting final : public Streaming {
   bool sends(std::size_t slice, std::int64_t n) const override;
   void complete_upload(Upload& m, std::int64_t n, double now) override;
   void answer_came(std::size_t slice, double now) override;
-  void worked_in(std::size_t slice, const Answer& answer, std::int64_t n) override;
+  void answer_merged(std::size_t slice, const Answer& answer, std::int64_t n) override;
 
   std::vector<Pace> paces_;  // by slice
 };

@@ -139,7 +139,7 @@ Inbound Upstream::inbound(std::int64_t n, bool late) {
     // The answer does not hold these changes, and its step of the run does not count them.
     const auto since = static_cast<std::int64_t>(line.own.size()) * c_.link.push_every;
     in.theirs[s] = take_answer(s, n - 1 - since);
-    worked_in(s, answer, n);
+    answer_merged(s, answer, n);
   }
   return in;
 }

@@ -104,7 +104,7 @@ class Upstream : public Exchange {
   virtual void answer_came(std::size_t /*slice*/, double /*now*/) {}
 
   /// The job of mini-batch n merges an answer into its weights (inbound()).
-  virtual void worked_in(std::size_t /*slice*/, const Answer& /*answer*/, std::int64_t /*n*/) {}
+  virtual void answer_merged(std::size_t /*slice*/, const Answer& /*answer*/, std::int64_t /*n*/) {}
 
   /// An answer that was waited for has taken its place in the next step. Moments may be moved out of it.
   virtual void took_over(std::size_t /*slice*/, Answer& /*answer*/) {}

@@ -29,8 +29,8 @@ enum class Work : std::uint8_t {
   weight_gradient,
   backward,  // both halves at once
   update,
-  predict,  // forward of a Predictor of error signals, and its training
-  teach,
+  predict,        // the forward of a Predictor of error signals
+  teach,          // and its training
   predict_input,  // the same of a Predictor of inputs
   teach_input,
 };
@@ -192,13 +192,13 @@ class Actor : public Machine {
  protected:
   /// Asks for a job. What make(Stream&) returns, a T, comes back as the message Ran<T>.
   template <class F>
-  static void run(Effects& effects, Run job, F&& make) {
+  static void run(Effects& effects, Run request, F&& make) {
     using T = std::invoke_result_t<F&, Stream&>;
     static_assert(Role::template accepts<Ran<T>>, "the machine does not understand its own job");
-    job.job = [lane = job.lane, make = std::forward<F>(make)](Stream& stream) mutable {
+    request.job = [lane = request.lane, make = std::forward<F>(make)](Stream& stream) mutable {
       return ran(lane, make, stream);
     };
-    effects.run(std::move(job));
+    effects.run(std::move(request));
   }
 };
 
@@ -211,8 +211,7 @@ struct Cast {
     Device device;
     Precision precision = Precision::fp32;  // of matrix products in its jobs
     std::int32_t replica = -1;  // the replica that is lost with it; -1: it belongs to none
-    std::int32_t stage =
-        -1;  // the stage that its thread belongs to, counted over all replicas; -1: none
+    std::int32_t stage = -1;    // the stage of its thread, counted over all replicas; -1: none
   };
 
   /// A machine that takes the place of one that is gone.

@@ -15,7 +15,7 @@ namespace troupe {
 struct CachedLink {};
 
 /// The replica's own optimizer makes a step of each mini-batch. Now and then what the servers answer takes the
-/// place of the replica's own weights, or is worked into them.
+/// place of the replica's own weights, or is merged into them.
 struct LocalLink {
   enum class Takes : std::uint8_t {
     at_once,      // the next mini-batch waits for the answer
@@ -46,7 +46,7 @@ struct LocalLink {
 };
 
 /// The replica's own optimizer makes a step of each mini-batch. Slices are sent in turn, and what the servers
-/// answer is worked in later.
+/// answer is merged later.
 struct StreamingLink {
   /// Slices are fragments of the whole network.
   struct Fragments {
@@ -54,9 +54,9 @@ struct StreamingLink {
     bool of_tensors = false;  // tensors, dealt by size; else blocks
   };
 
-  std::int64_t overlap = 0;  // mini-batches after a push until its answer is worked in
+  std::int64_t overlap = 0;  // mini-batches after a push until its answer is merged
   double mix = 0;            // of the replica's own slice that stays
-  /// What comes later than that is worked in when it comes; until then, the slice is not sent again.
+  /// What comes later than that is merged when it comes; until then, the slice is not sent again.
   bool never_waits = false;
   std::optional<Fragments> fragments{};
 };
