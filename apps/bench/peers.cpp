@@ -121,7 +121,7 @@ Row compared_turns(const std::string& what,
 }
 
 Error no_answer(const std::string& from) {
-  return {ErrorKind::usage, "PyTorch's " + from + " gave no answer; its own words are above"};
+  return {ErrorKind::usage, "PyTorch's " + from + " gave no answer; its own output is above"};
 }
 
 /// Error (usage) where the peer says nothing; ContractError where its network is another.

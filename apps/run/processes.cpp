@@ -306,7 +306,8 @@ int play_over_ssh(Console& console) {
   auto lead = standard_stream();
   const auto invitation = read_invitation(*lead);
   if (!invitation) {
-    return fail(console, {ErrorKind::usage, "node: at the other end of stdin is no lead of a run"});
+    return fail(console,
+                {ErrorKind::usage, "node: --stdio: stdin does not come from the lead of a run"});
   }
   if (auto fits = check_invitation(*invitation, version()); !fits) {
     refuse_invitation(*lead, fits.error());

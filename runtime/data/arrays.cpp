@@ -80,8 +80,8 @@ Result<ArrayPair> read_pair(const ArraySource& source,
   TROUPE_TRY(y);
   if (options.channels_first() && x->shape.size() != 4) {
     return Error{ErrorKind::data,
-                 fill_in("{} is not usable: array {}: its shape is {}; right with "
-                         "data.arrays.channels_first is (N, C, H, W)",
+                 fill_in("{} is not usable: array {}: its shape is {}; expected with "
+                         "data.arrays.channels_first: (N, C, H, W)",
                          source.path(),
                          json_string(x_name),
                          extents_text(x->shape))};

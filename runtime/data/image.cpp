@@ -42,7 +42,7 @@ Result<Image> decode_image(std::span<const std::uint8_t> file, std::size_t pixel
   return Error{ErrorKind::data,
                file.empty() ? "it is empty"
                             : concat(form.empty() ? "it does not begin as an image" : form,
-                                     "; read are PNG, JPEG, WebP, TIFF, BMP and GIF")};
+                                     "; use PNG, JPEG, WebP, TIFF, BMP or GIF")};
 }
 
 Image grey_image(const Image& colour) {
@@ -58,11 +58,13 @@ Image grey_image(const Image& colour) {
 
 Result<void> check_image_sides(std::size_t height, std::size_t width, std::size_t pixels_max) {
   if (height == 0 || width == 0) {
-    return Error{ErrorKind::data, concat("it is said to have ", width, " x ", height, " pixels")};
+    return Error{ErrorKind::data, concat("its header tells of ", width, " x ", height, " pixels")};
   }
   if (height > pixels_max / width) {
-    return data_error(
-        "it is said to have {} x {} pixels; expected at most {} in all", width, height, pixels_max);
+    return data_error("its header tells of {} x {} pixels; expected at most {} in all",
+                      width,
+                      height,
+                      pixels_max);
   }
   return {};
 }

@@ -289,7 +289,7 @@ Result<void> check_prepared(const ImageForm& form, const Preparation& prepared) 
   for (const ColumnScale& scale : prepared.x) {
     if (!std::isfinite(scale(0)) || !std::isfinite(scale(1))) {
       return Error{ErrorKind::data,
-                   "data.folder: the scales in the weights' file make no numbers of images"};
+                   "data.folder: the scales in the weights' file do not make numbers of pixels"};
     }
   }
   return {};

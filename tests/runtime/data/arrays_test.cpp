@@ -214,7 +214,7 @@ TEST_CASE("images may have their channels first", "[runtime][data]") {
   CHECK(gather(**data, Split::train, range(0, 2)).x ==
         Floats{1, 11, 21, 2, 12, 22, 31, 41, 51, 32, 42, 52});
   arrays.folder.write("x.npy", npy<float>("(4, 2)", {1, 2, 3, 4, 5, 6, 7, 8}));
-  CHECK_THAT(arrays.refusal(), says("right with data.arrays.channels_first is (N, C, H, W)"));
+  CHECK_THAT(arrays.refusal(), says("expected with data.arrays.channels_first: (N, C, H, W)"));
 }
 
 TEST_CASE("images have channels, of which each is scaled by itself", "[runtime][data]") {

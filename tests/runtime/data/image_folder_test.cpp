@@ -291,7 +291,7 @@ TEST_CASE("what is wrong with a folder of images is told with its path") {
            {"b/8.png", "", "./b/8.png is not usable: it is empty"},
            {"a/bomb.png",
             bomb,
-            "./a/bomb.png is not usable: it is said to have 65536 x 65536 pixels"},
+            "./a/bomb.png is not usable: its header tells of 65536 x 65536 pixels"},
            {"a/more/1.png", plain_png(1), "./a/more is not usable: it is a folder within"}}) {
     Photos photos;
     for (int i = 0; i < 6; ++i) {
@@ -353,7 +353,7 @@ TEST_CASE("with what weights were trained on, images go through that, and classe
   absurd.x[1].factor = 1e300;
   const auto none = photos.open(1, &absurd);
   REQUIRE_FALSE(none);
-  CHECK_THAT(none.error().message, says("make no numbers of images"));
+  CHECK_THAT(none.error().message, says("do not make numbers of pixels"));
   photos.folder.write("d/1.png", plain_png(0));
   const auto strange = photos.open(1, &prepared);
   REQUIRE_FALSE(strange);

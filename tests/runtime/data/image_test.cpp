@@ -263,9 +263,8 @@ TEST_CASE("WebP, TIFF, BMP and GIF are read") {
 TEST_CASE("what is no image, or not a whole one, is told") {
   CHECK(refusal_of("") == "it is empty");
   CHECK(refusal_of("hello") ==
-        "it does not begin as an image; read are PNG, JPEG, WebP, TIFF, BMP and GIF");
-  CHECK(refusal_of("%PDF-1.4") ==
-        "it is a PDF document; read are PNG, JPEG, WebP, TIFF, BMP and GIF");
+        "it does not begin as an image; use PNG, JPEG, WebP, TIFF, BMP or GIF");
+  CHECK(refusal_of("%PDF-1.4") == "it is a PDF document; use PNG, JPEG, WebP, TIFF, BMP or GIF");
   const Image colours = slow_colours();
   for (const std::string& whole :
        {png_file(colours), jpeg_file(colours), jpeg_file(colours, {.progressive = true})}) {
@@ -288,9 +287,9 @@ TEST_CASE("what is no image, or not a whole one, is told") {
 TEST_CASE("an image that promises more pixels than anybody has is refused before memory is taken") {
   const Image small = slow_colours(16, 16);
   CHECK_THAT(refusal_of(png_with_sides(png_file(small), 60000, 60000)),
-             says("it is said to have 60000 x 60000 pixels"));
+             says("its header tells of 60000 x 60000 pixels"));
   CHECK_THAT(refusal_of(jpeg_with_sides(jpeg_file(small), 65500, 65500)),
-             says("it is said to have 65500 x 65500 pixels"));
+             says("its header tells of 65500 x 65500 pixels"));
   CHECK_THAT(refusal_of(png_with_sides(png_file(small), 2000000000, 1)), says("damaged PNG"));
   CHECK_THAT(refusal_of(png_with_sides(png_file(small), 0, 5)), says("damaged PNG"));
   CHECK_FALSE(decoded(png_file(small), 255));
