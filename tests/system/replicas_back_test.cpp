@@ -140,7 +140,7 @@ std::vector<float> play(const proto::Experiment& e,
   Faults faults = make_faults(*blueprint, cast);
   Witness witness(state.has_value());
   Agenda agenda(cast, times, watch, nullptr);
-  agenda.suffer(faults, witness);
+  agenda.inject_faults(faults, witness);
   if (state) {
     Archive from(*state);
     agenda.archive(from);

@@ -247,7 +247,7 @@ std::string play_with_returns(const Blueprint& b,
                         static_cast<std::int32_t>(c.replicas));
   Referee referee(c);
   Agenda agenda(cast, times, referee, nullptr);
-  agenda.suffer(faults, witness);
+  agenda.inject_faults(faults, witness);
   const Ending ending = agenda.run([&] { return agenda.delivered() > kDeliveriesMax; });
   returned += referee.returned;
   const bool all_dead = ending.cause.find("is lost: host") != std::string::npos;
