@@ -163,7 +163,8 @@ void Stage::finish_evaluation_batch(ForwardPass&& made, double now, Effects& fx)
       next.chunk = to;
       next.bundle = std::move(bundle);
       if (to % c_.schedule->width != part) {
-        next.labels = {};  // the part of the same rank sends the labels
+        // Several parts of a chunk (pipeline.width) send their outputs; one of them sends the labels, too.
+        next.labels = {};
       }
       fx.send(work_.stage_of(to), std::move(next));
     }

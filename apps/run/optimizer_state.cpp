@@ -213,7 +213,7 @@ Result<void> write_optimizer_state(const std::filesystem::path& path,
     if (std::ssize(of) != spec.shape.elements()) {  // a rotation
       spec.shape = {std::ssize(of)};
       spec.flattened = {};
-      spec.order = FileOrder::as_here;
+      spec.order = FileOrder::as_in_memory;
     }
     specs.push_back(std::move(spec));
     values.push_back(of);

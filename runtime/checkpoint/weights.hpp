@@ -34,7 +34,7 @@ struct WeightSpec {
   std::string name;
   Shape shape;      // here: of at most 5 dimensions, the order of elements as above
   Shape flattened;  // (H, W, C) where a dense layer flattens images; else no dimensions
-  FileOrder order = FileOrder::as_here;
+  FileOrder order = FileOrder::as_in_memory;
 
   /// In the file.
   Shape file_shape() const;

@@ -1,6 +1,6 @@
 // A layer is three pure functions of its weights w. A bundle is the activation "x" and, behind it, the skip connections that
-// are open there, so that a network may be cut into chunks between any two layers. `error` is a bundle of gradients by
-// these tensors.
+// are open there, so that a network may be cut between any two layers into chunks (consecutive layers). `error` is a bundle
+// of gradients by these tensors.
 //
 //   forward(w, bundle) -> bundle, saved
 //   input_gradient(w, saved, error) -> error, saved
@@ -36,7 +36,7 @@ enum class Initial : std::uint8_t {
 
 /// In which order a file of weights has the elements of a parameter, which is PyTorch's (runtime/checkpoint/weights.hpp).
 enum class FileOrder : std::uint8_t {
-  as_here,   // the same as in memory
+  as_in_memory,
   filters,   // of a convolution: (O, C, kh, kw); in memory (O, kh, kw, C)
   flattens,  // (out, in) of a layer that flattens an image: `in` is C H W; in memory H W C
 };
@@ -54,7 +54,7 @@ struct ParameterSpec {
   /// says so.
   bool tied = false;
   bool table = false;  // an embedding, whose rows are looked up
-  FileOrder order = FileOrder::as_here;
+  FileOrder order = FileOrder::as_in_memory;
   std::shared_ptr<const Piece>
       piece{};  // the part of a parameter that is cut in width; null: all of it
 
