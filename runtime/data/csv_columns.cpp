@@ -294,8 +294,7 @@ Result<void> CsvColumns::check_row(const CsvRow& row, bool without_target) const
   const std::size_t right = uses.size() - (without_target ? 1 : 0);
   const bool one_more = row.fields.size() == right + 1 && row.fields.back().empty();
   if (row.fields.size() != right && !one_more) {
-    return data_error(
-        "line {}: it has {} fields; expected {}", row.line, row.fields.size(), right);
+    return data_error("line {}: it has {} fields; expected {}", row.line, row.fields.size(), right);
   }
   if (header && std::equal(row.fields.begin(), row.fields.end(), names.begin(), names.end())) {
     return data_error("line {}: it is the line of the columns' names once more; take it out",
