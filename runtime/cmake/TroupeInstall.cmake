@@ -1,12 +1,11 @@
-# cmake --install: the program, and the package that find_package(troupe) finds: libraries, public headers as they lie in the
+# cmake --install: the program, and the package that find_package(troupe) finds: libtroupe, public headers as they lie in the
 # tree, the experiment's definition.
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/troupe)
 
 install(TARGETS troupe)
-install(TARGETS troupe_proto troupe_kernels troupe_messages troupe_runtime troupe_actors troupe_apps
-        EXPORT troupeTargets)
+install(TARGETS troupe_shared EXPORT troupeTargets)
 
 # The public headers: what schemes, machines and programs of one's own include (apps/docs/tutorial.md), and what these
 # include in their turn. All others are private. tests/tools/check_package.sh compiles them as they are installed.
@@ -70,7 +69,4 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/troupeConfig.cmake.in ${
                               INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/troupeConfig.cmake ${PROJECT_BINARY_DIR}/troupeConfigVersion.cmake
-              ${CMAKE_CURRENT_LIST_DIR}/FindCAF.cmake ${CMAKE_CURRENT_LIST_DIR}/FindOneDNN.cmake
-              ${CMAKE_CURRENT_LIST_DIR}/FindHttplib.cmake
-              ${CMAKE_CURRENT_LIST_DIR}/FindPrometheusCore.cmake
         DESTINATION ${package_dir})

@@ -38,5 +38,7 @@ of_system = {pathlib.Path(path).name for path in loaded if path.startswith(("/us
 ours = ("libdnnl", "libgomp", "libcaf", "libprotobuf", "libcpp-httplib", "libprometheus", "libcurl", "libspdlog", "libpng", "libjpeg", "libarchive", "libicu")
 assert not [name for name in of_system if name.startswith(ours)], of_system
 assert any("troupe.libs/libdnnl" in path for path in loaded)
+assert len([path for path in loaded if "libtroupe" in path]) == 1, "Troupe itself is there once"
+assert pathlib.Path(troupe._troupe.__file__).stat().st_size < 1 << 20, "and not in the extension"
 END
 echo "trained in a fresh environment"

@@ -1,0 +1,1 @@
+// libtroupe is the static libraries of the tree and no source of its own; a target needs one.
