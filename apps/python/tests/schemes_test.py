@@ -1,6 +1,7 @@
 """Schemes in Python, beside the programs of tests/package that have the same ones in C++."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -151,6 +152,33 @@ def test_an_exception_in_a_scheme_is_the_cause(fails):
     for train in (troupe.sim, troupe.run, lambda *how: troupe.compare(how[0], sets=how[1])):
         assert "bad.weight: OSError: as it was to" in fails(
             troupe.Lost, lambda: train("teacher-mlp", {**FOUR, "replicas.rule.custom.name": "bad"}), OSError)
+
+
+def test_half_a_million_callbacks_take_less_than_a_second():
+    """Of processor time, beside the same run without them."""
+    class Calls(troupe.Rule):
+        name, summary, bears_delay = "calls", "three for each gradient", True
+
+        def weight(self, of, update):
+            return 1.0
+
+        def rate_share(self, of, update):
+            return 1.0
+
+        def accepts(self, push, ledger):
+            return True
+
+    updates = 30_000
+    small = {**FOUR, "model.mlp.hidden": [2], "data.batch_size": 2, "stop.epochs": 0, "stop.updates": updates, "replicas.rate_factor": 1,
+             "record.every": updates, "record.evaluate": False, "record.gap_every": 0}
+
+    def seconds(sets):
+        began = time.process_time()
+        assert troupe.sim("teacher-mlp", {**small, **sets}).summary["updates"] == updates
+        return time.process_time() - began
+
+    ours, plain = zip(*((seconds({"replicas.rule.custom.name": "calls"}), seconds({})) for _ in range(2)))
+    assert (min(ours) - min(plain)) / (3 * updates) < 1 / 500_000
 
 
 def test_an_exchange_goes_on_from_a_checkpoint(tmp_path):
