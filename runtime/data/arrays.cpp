@@ -56,9 +56,9 @@ Result<void> check_shapes(const ArrayPair& pair, bool values) {
   const bool column = y.size() == 1 || (y.size() == 2 && (values || y[1] == 1));
   if (!column || y[0] != x[0]) {
     return pair.unusable(pair.y_name,
-                         fill_in("its shape is {}; right {} with the {} of {}",
+                         fill_in("its shape is {}; expected {} with the {} of {}",
                                  extents_text(y),
-                                 values ? "are (N) and (N, V)" : "is (N)",
+                                 values ? "(N) or (N, V)" : "(N)",
                                  x[0],
                                  json_string(pair.x_name)));
   }

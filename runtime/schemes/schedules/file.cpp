@@ -178,7 +178,7 @@ class Reader {
       return text.find('_') != text.npos || text.find("SHARD") != text.npos
                  ? "is of the form with communication (compute_comms): stages send and wait by "
                    "themselves, so leave it out (compute_only)"
-                 : "is no action; use a chunk, one of F, B, I and W, and a micro-batch, as "
+                 : "is no action; expected a chunk, one of F, B, I and W, and a micro-batch, as "
                    "0F3";
     }
     const std::int32_t c = action->chunk;

@@ -301,7 +301,7 @@ TEST_CASE("what is wrong with a table is said with its line and column", "[runti
         "table.csv is not usable: line 3: it has 3 fields; expected 2");
   CHECK(refusal("1,2.5\n2,3.5\n") ==
         "table.csv is not usable: line 1, column 2: \"2.5\" is no class: expected whole numbers "
-        "and words, or data.csv.values=true, which predicts numbers; as it is, the table can be "
+        "or words, or data.csv.values=true, which predicts numbers; as it is, the table can be "
         "read with --set data.csv.values=true");
   CHECK(
       refusal("1,2\n2,x\n", {"values=true", "header=absent"}) ==
