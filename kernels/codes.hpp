@@ -2,9 +2,23 @@
 // the machine's vectors. Counts may be 0; pointers need no alignment; inputs and outputs do not overlap.
 #pragma once
 
+#include "kernels/random.hpp"
+#include "kernels/stream.hpp"
+
 #include <cstdint>
 
+namespace troupe {
+
+/// out[i] = the upper 32 bits of random.bits(first + i).
+TROUPE_ON_CPU(
+    void draw(const RandomStream& random, std::int64_t first, std::uint32_t* out, std::int64_t n));
+
+}  // namespace troupe
+
 namespace troupe::codes {
+
+/// The function above, of the instruction set in use: with AVX-512, which multiplies 64 bits, it takes a third of the time.
+void draw(const RandomStream& random, std::int64_t first, std::uint32_t* out, std::int64_t n);
 
 /// Whether no number is infinite or NaN.
 bool finite(const float* x, std::int64_t n);
@@ -25,8 +39,16 @@ void add_scaled(float a, const float* x, float* y, std::int64_t n);
 float dot(const float* x, const float* y, std::int64_t n);
 
 float greatest(const float* x, std::int64_t n);  // of magnitudes; 0 of none
-double sum(const float* x, std::int64_t n);      // in double
 double sum_of_squares(const float* x, std::int64_t n);
+
+/// The last two and the sum, in double, in one pass.
+struct Moments {
+  double sum = 0;
+  double squares = 0;
+  float greatest = 0;
+};
+
+Moments moments(const float* x, std::int64_t n);
 
 /// Half precision, to the nearest, ties to even; greater magnitudes become 65504. Finite numbers.
 void to_halves(const float* x, std::uint16_t* out, std::int64_t n);
@@ -60,6 +82,29 @@ void to_e3m0_at_random(
     const float* x, float inverse, const std::uint32_t* random, std::int8_t* out, std::int64_t n);
 /// Of two in a byte, as pack_int4() leaves them.
 void from_e3m0(const std::uint8_t* x, float factor, float* out, std::int64_t n);
+
+/// To levels of a norm with a sign: floor(levels |x| / norm + random[i] 2^-32), at most `levels` < 2^15; 24 bits of the random
+/// numbers count.
+void to_levels(const float* x,
+               float norm,
+               float levels,
+               const std::uint32_t* random,
+               std::int16_t* out,
+               std::int64_t n);
+void from_levels(const std::int8_t* x, float norm, float levels, float* out, std::int64_t n);
+
+/// To signs: 1 for what is positive, 2 for what is negative, with probability |x| / most, |x| being cut off at `bound`; else 0.
+/// 24 bits of the random numbers count.
+void to_signs_at_random(const float* x,
+                        float bound,
+                        float most,
+                        const std::uint32_t* random,
+                        std::uint8_t* out,
+                        std::int64_t n);
+/// The lowest two bits of each of 16, the first lowest, to a word.
+void pack_int2(const std::uint8_t* x, std::uint32_t* out, std::int64_t words);
+/// Of 16 in a word: 1 becomes most, 2 -most, else 0.
+void from_int2(const std::uint32_t* x, float most, float* out, std::int64_t words);
 
 /// Sums of what has no sign bit and of what has one, and how many have one.
 struct Signs {

@@ -32,8 +32,8 @@ constexpr Subject kSubjects[] = {
     {"strom, 0.1 % sent", ".strom.threshold=3.29", ">= 30 %"},
     {"top_k, 1 %", ".top_k.density=0.01", ""},
     {"random_k, 1 %", ".random_k.density=0.01", ""},
-    {"qsgd", "=qsgd", ""},
-    {"terngrad", "=terngrad", ""},
+    {"qsgd", "=qsgd", ">= 15 %"},
+    {"terngrad", "=terngrad", ">= 15 %"},
     {"powersgd, rank 1", "=powersgd", ""},
 };
 

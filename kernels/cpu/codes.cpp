@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace troupe::codes {
 namespace {
@@ -111,15 +112,36 @@ float greatest(const float* x, std::int64_t n) {
   return std::bit_cast<float>(most);
 }
 
-double sum(const float* x, std::int64_t n) {
-  return in_lanes<double>(n, [&](std::int64_t i) { return static_cast<double>(x[i]); });
-}
-
 double sum_of_squares(const float* x, std::int64_t n) {
   return in_lanes<double>(n, [&](std::int64_t i) {
     const auto wide = static_cast<double>(x[i]);
     return wide * wide;
   });
+}
+
+Moments moments(const float* x, std::int64_t n) {
+  double sums[kWide] = {};
+  double squares[kWide] = {};
+  Moments all;
+  std::int64_t i = 0;
+  for (; i + kWide <= n; i += kWide) {
+    for (std::int64_t lane = 0; lane < kWide; ++lane) {
+      const auto wide = static_cast<double>(x[i + lane]);
+      sums[lane] += wide;
+      squares[lane] += wide * wide;
+    }
+  }
+  for (std::int64_t lane = 0; lane < kWide; ++lane) {
+    all.sum += sums[lane];
+    all.squares += squares[lane];
+  }
+  for (; i < n; ++i) {
+    const auto wide = static_cast<double>(x[i]);
+    all.sum += wide;
+    all.squares += wide * wide;
+  }
+  all.greatest = greatest(x, n);
+  return all;
 }
 
 void to_halves(const float* x, std::uint16_t* out, std::int64_t n) {
@@ -211,6 +233,68 @@ void from_e3m0(const std::uint8_t* x, float factor, float* out, std::int64_t n) 
   }
   if (n % 2 != 0) {
     out[n - 1] = factor * coding::float_of_e3m0(x[n / 2]);
+  }
+}
+
+void to_levels(const float* x,
+               float norm,
+               float levels,
+               const std::uint32_t* random,
+               std::int16_t* out,
+               std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float share = norm > 0 ? std::bit_cast<float>(magnitude(x[i])) / norm : 0.0f;
+    const float drawn = static_cast<float>(random[i] >> 8) * 0x1p-24f;
+    // No number here is below 0 or above 2^15 + 1: to truncate is to round down.
+    const auto level = static_cast<std::int32_t>(std::min(levels * share + drawn, levels));
+    const auto sign = static_cast<std::int32_t>(bits_of(x[i])) >> 31;
+    out[i] = static_cast<std::int16_t>((level ^ sign) - sign);
+  }
+}
+
+void from_levels(const std::int8_t* x, float norm, float levels, float* out, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = norm * (static_cast<float>(x[i]) / levels);
+  }
+}
+
+void to_signs_at_random(const float* x,
+                        float bound,
+                        float most,
+                        const std::uint32_t* random,
+                        std::uint8_t* out,
+                        std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float size = std::bit_cast<float>(magnitude(x[i]));
+    const float share = most > 0 ? (size < bound ? size : bound) / most : 0.0f;
+    const float drawn = static_cast<float>(random[i] >> 8) * 0x1p-24f;
+    const std::uint32_t sign = x[i] < 0 ? 2 : 1;
+    out[i] = static_cast<std::uint8_t>(drawn < share ? sign : 0);
+  }
+}
+
+void pack_int2(const std::uint8_t* x, std::uint32_t* out, std::int64_t words) {
+  const auto half = [](const std::uint8_t* from) {
+    std::uint64_t v;
+    std::memcpy(&v, from, sizeof v);
+    v &= 0x0303030303030303u;
+    v = (v | v >> 6) & 0x000f000f000f000fu;
+    v = (v | v >> 12) & 0x000000ff000000ffu;
+    return static_cast<std::uint32_t>(v | v >> 24) & 0xffffu;
+  };
+  for (std::int64_t word = 0; word < words; ++word) {
+    out[word] = half(x + 16 * word) | half(x + 16 * word + 8) << 16;
+  }
+}
+
+void from_int2(const std::uint32_t* x, float most, float* out, std::int64_t words) {
+  for (std::int64_t word = 0; word < words; ++word) {
+    const std::uint32_t codes = x[word];
+    for (std::uint32_t j = 0; j < 16; ++j) {
+      const std::uint32_t code = (codes >> (2 * j)) & 3u;
+      const float positive = code == 1 ? most : 0.0f;
+      out[16 * word + j] = code == 2 ? -most : positive;
+    }
   }
 }
 

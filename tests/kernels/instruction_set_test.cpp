@@ -1,9 +1,11 @@
 #include "kernels/instruction_set.hpp"
 
+#include "kernels/codes.hpp"
 #include "tests/support/catch.hpp"
 
 #include <cstdlib>
 #include <string_view>
+#include <vector>
 
 namespace instruction_set_test {
 
@@ -42,6 +44,19 @@ TEST_CASE("TROUPE_ISA is followed", "[kernels]") {
   CHECK_FALSE(used.empty());
   if (wanted && *wanted && instruction_set() != InstructionSet::one) {
     CHECK(used == std::string("x86-64-") + wanted);
+  }
+}
+
+TEST_CASE("many numbers are drawn as one by one, with any instructions", "[kernels]") {
+  const RandomStream random(5, Purpose::test, 7);
+  for (const std::int64_t n : {0, 1, 7, 8, 31, 1000}) {
+    std::vector<std::uint32_t> drawn(static_cast<std::size_t>(n));
+    const std::int64_t first = (std::int64_t{1} << 33) - 500;
+    codes::draw(random, first, drawn.data(), n);
+    for (std::int64_t i = 0; i < n; ++i) {
+      REQUIRE(drawn[static_cast<std::size_t>(i)] ==
+              random.bits(static_cast<std::uint64_t>(first + i)) >> 32);
+    }
   }
 }
 

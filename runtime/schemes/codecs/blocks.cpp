@@ -51,9 +51,8 @@ class Blocks final : public Codec {
       factors[b] = codec_parts::word_of(factor);
       std::int8_t* const out =
           form_ == Form::int8 ? reinterpret_cast<std::int8_t*>(numbers + first) : narrow.data();
-      for (std::int64_t i = 0; at_random_ && i < size; ++i) {
-        draws[static_cast<std::size_t>(i)] =
-            static_cast<std::uint32_t>(random.bits(static_cast<std::uint64_t>(first + i)) >> 32);
+      if (at_random_) {
+        codes::draw(random, first, draws.data(), size);
       }
       round(in, inverse, draws.data(), out, size);
       if (form_ != Form::int8) {

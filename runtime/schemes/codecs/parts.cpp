@@ -97,17 +97,6 @@ Result<void> of_length(Words message, std::int64_t words) {
   return {};
 }
 
-void BitWriter::put(std::uint32_t bits, int count) {
-  const std::uint64_t kept = count < 32 ? bits & ((1u << count) - 1u) : bits;
-  held_ |= kept << bits_;
-  bits_ += count;
-  if (bits_ >= 32) {
-    message_.push_back(static_cast<std::uint32_t>(held_));
-    held_ >>= 32;
-    bits_ -= 32;
-  }
-}
-
 void BitWriter::zeros(std::uint64_t count) {
   for (; count > 0; count -= std::min<std::uint64_t>(count, 32)) {
     put(0, static_cast<int>(std::min<std::uint64_t>(count, 32)));

@@ -6,6 +6,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ inline float float_of_word(std::uint32_t word) {
   return std::bit_cast<float>(word);
 }
 
+/// Numbers that are drawn for and coded at a time, so that draws and codes stay in the first-level cache.
+constexpr std::int64_t kChunk = 1024;
+
 /// (n + per - 1) / per
 constexpr std::int64_t parts_of(std::int64_t n, std::int64_t per) {
   return n / per + (n % per != 0 ? 1 : 0);
@@ -30,18 +34,45 @@ Error malformed(const std::string& why);
 /// Error where the message has another length.
 Result<void> of_length(Words message, std::int64_t words);
 
-/// A number that decides at random: in [0, 1), 24 bits.
-inline float drawn(const RandomStream& random, std::int64_t i) {
-  return static_cast<float>(random.bits(static_cast<std::uint64_t>(i)) >> 40) * 0x1p-24f;
-}
-
 /// Writes bits behind a message, the first in the lowest bit of a word.
 class BitWriter {
  public:
   explicit BitWriter(std::vector<std::uint32_t>& message) : message_(message) {}
 
   /// The lowest `count` <= 32 bits.
-  void put(std::uint32_t bits, int count);
+  void put(std::uint32_t bits, int count) {
+    held_ |= (bits & ((std::uint64_t{1} << count) - 1)) << bits_;
+    bits_ += count;
+    if (bits_ >= 32) {
+      message_.push_back(static_cast<std::uint32_t>(held_));
+      held_ >>= 32;
+      bits_ -= 32;
+    }
+  }
+
+  /// Calls f(put_one), whose put_one(bits, count) may be called `most` times; there is nothing above the lowest `count` bits.
+  /// It does as put() does without asking whether a word is full, which no processor guesses right.
+  template <class F>
+  void put_many(std::int64_t most, F&& f) {
+    const std::size_t before = message_.size();
+    message_.resize(before + static_cast<std::size_t>(most) + 1);
+    std::uint32_t* word = message_.data() + before;
+    std::uint64_t held = held_;
+    int held_bits = bits_;
+    f([&](std::uint32_t bits, int count) {
+      held |= std::uint64_t{bits} << held_bits;
+      held_bits += count;
+      *word = static_cast<std::uint32_t>(held);
+      const int full = held_bits / 32;  // words: 0 or 1
+      word += full;
+      held >>= 32 * full;
+      held_bits %= 32;
+    });
+    message_.resize(static_cast<std::size_t>(word - message_.data()));
+    held_ = held;
+    bits_ = held_bits;
+  }
+
   /// `count` zeros.
   void zeros(std::uint64_t count);
   /// Elias' recursive (omega) code of x >= 1: behind the number of bits that follow the first of a number, in the same
@@ -68,6 +99,18 @@ class BitReader {
   std::uint32_t get(int count);
   /// Zeros up to the next one, which is read too; more than `most`: most + 1.
   std::uint64_t zeros(std::uint64_t most);
+
+  /// The next 32 bits, or more, where there are 64 left; skip() takes some of them.
+  bool has_window() const { return at_ + 64 <= bits(); }
+
+  std::uint64_t window() const {
+    std::uint64_t two;
+    std::memcpy(&two, words_.data() + at_ / 32, sizeof two);  // x86-64 and arm64 are little-endian
+    return two >> (at_ % 32);
+  }
+
+  void skip(int count) { at_ += static_cast<std::uint64_t>(count); }
+
   /// What recursive() has written; 0 where that has more than 32 bits.
   std::uint32_t recursive();
 

@@ -4,12 +4,14 @@
 #include "runtime/schemes/codecs/parts.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
 namespace troupe {
 namespace {
 
+using codec_parts::kChunk;
 using codec_parts::parts_of;
 using codec_parts::Section;
 
@@ -27,24 +29,27 @@ class TerngradCodec final : public Codec {
               const RandomStream& random,
               std::vector<std::uint32_t>& message) const override {
     const std::size_t at = message.size() + sections_.size();
-    std::vector<std::uint32_t> codes_of(
-        static_cast<std::size_t>(parts_of(static_cast<std::int64_t>(x.size()), kPerWord)));
+    const auto n = static_cast<std::int64_t>(x.size());
+    message.resize(at + static_cast<std::size_t>(parts_of(n, kPerWord)));
+    std::uint32_t* scale = message.data() + (at - sections_.size());
+    std::array<std::uint32_t, kChunk> draws;
+    std::array<std::uint8_t, kChunk> signs{};
     for (const Section& section : sections_) {
       const float* const part = x.data() + section.offset;
-      const float bound = bound_of(part, section.size);
-      const float most = std::min(bound, codes::greatest(part, section.size));
-      message.push_back(codec_parts::word_of(most));
-      for (std::int64_t i = section.offset; i < section.offset + section.size; ++i) {
-        const float v = x[static_cast<std::size_t>(i)];
-        const float share = most > 0 ? std::min(std::abs(v), bound) / most : 0.0f;
-        if (codec_parts::drawn(random, i) < share) {
-          codes_of[static_cast<std::size_t>(i / kPerWord)] |= (v < 0 ? 2u : 1u)
-                                                              << (2 * (i % kPerWord));
-        }
+      const codes::Moments moments = codes::moments(part, section.size);
+      const float bound = bound_of(moments, section.size);
+      const float most = std::min(bound, moments.greatest);
+      *scale++ = codec_parts::word_of(most);
+      for (std::int64_t done = 0; done < section.size;) {
+        // Up to a multiple of kChunk: but for a section's first and last, whole words.
+        const std::int64_t first = section.offset + done;
+        const std::int64_t size = std::min(section.size - done, kChunk - first % kChunk);
+        codes::draw(random, first, draws.data(), size);
+        codes::to_signs_at_random(part + done, bound, most, draws.data(), signs.data(), size);
+        put(signs.data(), first, size, message.data() + at);
+        done += size;
       }
     }
-    message.insert(
-        message.begin() + static_cast<std::ptrdiff_t>(at), codes_of.begin(), codes_of.end());
   }
 
   Result<void> read(Words message, std::int64_t n, float* out) const override {
@@ -58,20 +63,48 @@ class TerngradCodec final : public Codec {
     for (std::size_t s = 0; out && s < sections_.size(); ++s) {
       const float most = codec_parts::float_of_word(message[s]);
       const float values[] = {0, most, -most, 0};
-      for (std::int64_t i = sections_[s].offset; i < sections_[s].offset + sections_[s].size; ++i) {
+      const auto one = [&](std::int64_t i) {
         const std::uint32_t word = codes_of[static_cast<std::size_t>(i / kPerWord)];
         out[i] = values[(word >> (2 * (i % kPerWord))) & 3u];
+      };
+      const std::int64_t end = sections_[s].offset + sections_[s].size;
+      std::int64_t i = sections_[s].offset;
+      for (; i < end && i % kPerWord != 0; ++i) {
+        one(i);
+      }
+      const std::int64_t whole = (end - i) / kPerWord;
+      codes::from_int2(codes_of.data() + i / kPerWord, most, out + i, whole);
+      for (i += whole * kPerWord; i < end; ++i) {
+        one(i);
       }
     }
     return {};
   }
 
  private:
+  /// The signs of numbers first .. first + n, two bits each; of those around them there may be some already.
+  static void put(const std::uint8_t* signs,
+                  std::int64_t first,
+                  std::int64_t n,
+                  std::uint32_t* words) {
+    const auto one = [&](std::int64_t i) {
+      words[(first + i) / kPerWord] |= std::uint32_t{signs[i]} << (2 * ((first + i) % kPerWord));
+    };
+    std::int64_t i = 0;
+    for (; i < n && (first + i) % kPerWord != 0; ++i) {
+      one(i);
+    }
+    const std::int64_t whole = (n - i) / kPerWord;
+    codes::pack_int2(signs + i, words + (first + i) / kPerWord, whole);
+    for (i += whole * kPerWord; i < n; ++i) {
+      one(i);
+    }
+  }
+
   /// So many standard deviations; of numbers that are all the same, none is too great.
-  float bound_of(const float* x, std::int64_t n) const {
-    const double mean = codes::sum(x, n) / static_cast<double>(std::max<std::int64_t>(1, n));
-    const double square =
-        codes::sum_of_squares(x, n) / static_cast<double>(std::max<std::int64_t>(1, n));
+  float bound_of(const codes::Moments& of, std::int64_t n) const {
+    const double mean = of.sum / static_cast<double>(std::max<std::int64_t>(1, n));
+    const double square = of.squares / static_cast<double>(std::max<std::int64_t>(1, n));
     const double variance = square - mean * mean;
     // Below this it is what rounding has left of a difference.
     if (clip_ == 0 || !(variance > 1e-12 * square)) {
