@@ -15,13 +15,13 @@
 namespace troupe {
 namespace {
 
-constexpr int kDescriptorsOfPeer =
-    4;  // who listens, headers, and memory of both ends; with streams for tensors
+// Who listens, headers, and memory of both ends; streams for tensors are more.
+constexpr int kDescriptorsOfPeer = 4;
 constexpr int kStreamsWanted = 4;  // more do not make a network faster
 
-/// Each takes a core to encrypt.
+/// Each can keep a core busy: it encrypts what leaves, and decrypts what comes.
 int streams_that_suit() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, kStreamsWanted);
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kStreamsWanted);
 }
 
 }  // namespace

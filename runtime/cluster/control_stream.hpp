@@ -34,12 +34,6 @@ class ControlStream {
   /// To be polled for reading.
   virtual int descriptor() const = 0;
 
-  /// From now on much is read and written at a time: what write() has taken may stay here until flush().
-  virtual void carry_much() {}
-
-  /// What await() has to wait for before there is nothing more to flush; 0: there is nothing.
-  virtual short flush() { return 0; }
-
   /// Why it is gone, as far as that is known, or "".
   virtual std::string trouble() const { return ""; }
 

@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kReadAhead = std::size_t{128} << 10;  // bytes that one call fetches
+constexpr std::size_t kReadAhead = std::size_t{64} << 10;  // bytes that one call fetches
 
 /// "" where it is none of Ed25519.
 std::string hex_of(const EVP_PKEY* key) {

@@ -171,7 +171,6 @@ bool TensorPlane::Thread::turn(Stream& stream) {
     }
     moved = true;
   }
-  stream.awaits = static_cast<short>(stream.awaits | stream.bytes->flush());
   for (int i = 0; i < kCallsInATurn; ++i) {
     auto* const piece = first(stream, &Stream::in);
     if (!piece || !receive(stream, *piece)) {
@@ -283,7 +282,6 @@ bool TensorLink::join(std::size_t number, std::unique_ptr<ControlStream> stream)
     return false;
   }
   TensorPlane::Thread& thread = thread_of(number);
-  stream->carry_much();
   thread.change([&] {
     streams_[number]->bytes = std::move(stream);
     thread.streams.push_back(streams_[number]);

@@ -49,8 +49,6 @@ class TensorPlane {
   TensorPlane(const TensorPlane&) = delete;
   TensorPlane& operator=(const TensorPlane&) = delete;
 
-  int threads() const { return static_cast<int>(threads_.size()); }
-
  private:
   friend class TensorLink;
   struct Stream;

@@ -266,25 +266,6 @@ void TlsStream::finish() {
   ::shutdown(socket_, SHUT_WR);
 }
 
-/// One record has 16 KiB at most, and would be a call of the system's. Where the kernel encrypts there are none here.
-void TlsStream::carry_much() {
-  constexpr long kAtOnce = long{256} << 10;  // bytes
-  BIO* const socket = SSL_get_wbio(session_.get());
-  BIO* const buffer = BIO_get_ktls_send(socket) ? nullptr : BIO_new(BIO_f_buffer());
-  if (buffer && BIO_set_write_buffer_size(buffer, kAtOnce) == 1) {
-    BIO_up_ref(socket);
-    SSL_set0_wbio(session_.get(), BIO_push(buffer, socket));
-    gathers_ = true;
-  }
-}
-
-short TlsStream::flush() {
-  if (!gathers_ || BIO_flush(SSL_get_wbio(session_.get())) == 1) {
-    return 0;
-  }
-  return BIO_should_retry(SSL_get_wbio(session_.get())) ? POLLOUT : 0;
-}
-
 std::string TlsStream::peer() const {
   const X509* const certificate = SSL_get0_peer_certificate(session_.get());
   return certificate ? common_name(certificate) : "";

@@ -34,8 +34,6 @@ class TlsStream final : public ControlStream {
   Passed read(std::span<char> into) override;
   Passed write(std::span<const char> bytes) override;
   void finish() override;
-  void carry_much() override;
-  short flush() override;
 
   int descriptor() const override { return socket_; }
 
@@ -51,7 +49,6 @@ class TlsStream final : public ControlStream {
 
   OpensslSession session_;
   int socket_;
-  bool gathers_ = false;
   std::string trouble_{};
 };
 
