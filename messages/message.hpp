@@ -126,6 +126,12 @@ class Message {
     return index_ == Kinds::place<M>() ? static_cast<M*>(says_) : nullptr;
   }
 
+  /// Lets go of what it says, which is an M.
+  template <Sayable M>
+  void drop() {
+    delete static_cast<M*>(std::exchange(says_, nullptr));
+  }
+
   /// Which, then its fields. ArchiveError where there is none of that number.
   void archive(Archive& a);
 

@@ -25,14 +25,16 @@ struct Understands {
     return ((message.index() == Kinds::place<Messages>()) || ...);
   }
 
-  /// Calls f(M&&) with what `message` holds; false where the role does not list it.
+  /// Calls f(M&&) with what `message` holds, which is empty then; false where the role does not list it.
   template <class F>
   static bool dispatch(Message&& message, F&& f) {
     const auto hand_over = [&]<class M>(M* held) {
-      if (held) {
-        f(std::move(*held));
+      if (!held) {
+        return false;
       }
-      return held != nullptr;
+      f(std::move(*held));
+      message.template drop<M>();
+      return true;
     };
     return (hand_over(get_if<Messages>(&message)) || ...);
   }

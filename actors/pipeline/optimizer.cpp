@@ -285,6 +285,7 @@ std::int64_t state_bytes(const ChunkOptimizer& rule, const ParameterLayout& layo
 Optimizer::Optimizer(Config config)
     : c_(std::move(config)),
       slices_(slice_layout(c_.layout)),
+      parameters_(c_.layout.parameters()),
       step_(std::make_shared<OptimizerStep>(c_.rule, slices_)) {}
 
 void Optimizer::handle(Apply&& m, double, Effects& fx) {
@@ -300,7 +301,7 @@ void Optimizer::handle(Apply&& m, double, Effects& fx) {
         [step = std::exchange(step_, {}),
          shared = c_.shared,
          replica = c_.replica,
-         parameters = c_.layout.parameters(),
+         parameters = parameters_,
          apply = std::make_shared<Apply>(std::move(m))](Stream& stream) mutable {
           Applied made =
               make_shared_step(stream, std::move(*apply), *step, *shared, replica, parameters);
@@ -314,7 +315,7 @@ void Optimizer::handle(Apply&& m, double, Effects& fx) {
        slim = c_.slim,
        rebases = c_.rebases,
        up = c_.up,
-       parameters = c_.layout.parameters(),
+       parameters = parameters_,
        apply = std::make_shared<Apply>(std::move(m))](Stream& stream) mutable {
         Applied made = make_step(stream, std::move(*apply), *step, slim, rebases, parameters, up);
         return StepMade{std::move(made), std::move(step)};

@@ -56,6 +56,7 @@ class Optimizer final : public Actor<Optimizer, OptimizerRole> {
  private:
   Config c_;
   SliceLayout slices_;
+  std::int64_t parameters_;
   std::shared_ptr<OptimizerStep> step_;      // empty while a step is made
   std::optional<Ref<ShardRole>> works_for_;  // while a job is out
 };

@@ -177,6 +177,7 @@ void Stage::finish_evaluation_batch(ForwardPass&& made, double now, Effects& fx)
 
 void Stage::handle(End m, double now, Effects& fx) {
   cursor_.set_end(m.batches);
+  count_updates_due();
   if (auto& drawn = work_.drawn()) {
     drawn->end();
   }
@@ -220,15 +221,21 @@ void Stage::handle(Release m, double now, Effects& fx) {
 }
 
 void Stage::finish_after_last_update(Effects& fx) {
-  if (!finished_ && cursor_.end() &&
-      updates_ == c_.schedule->share_of(c_.stage, *cursor_.end()) * work_.statistics().chunks()) {
+  if (!finished_ && updates_ == updates_due_) {
     finished_ = true;
     work_.stashes().record_count_max(fx);
   }
 }
 
+void Stage::count_updates_due() {
+  if (const auto end = cursor_.end()) {
+    updates_due_ = c_.schedule->share_of(c_.stage, *end) * work_.statistics().chunks();
+  }
+}
+
 void Stage::archive(Archive& a) {
   a(cursor_, work_, evaluations_, wait_, updates_, absent_, running_, finished_);
+  count_updates_due();
 }
 
 std::string Stage::waits_for() const {

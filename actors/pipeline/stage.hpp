@@ -33,6 +33,7 @@
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace troupe {
@@ -71,6 +72,7 @@ class Stage final : public Actor<Stage, StageRole> {
   void finish_action(T&& made, double now, Effects& fx);
   void finish_evaluation_batch(ForwardPass&& made, double now, Effects& fx);
   void count_update(Effects& fx);
+  void count_updates_due();
   void finish_after_last_update(Effects& fx);
   void skip(const Action& a, double now, Effects& fx);
   void evaluate(double now, Effects& fx);
@@ -80,10 +82,11 @@ class Stage final : public Actor<Stage, StageRole> {
   ChunkWork work_;
   EvaluationLane evaluations_;
   SequenceWait wait_;
-  std::int64_t updates_ = 0;  // made or skipped, of all chunks of this stage
-  bool absent_ = false;       // its replica was lost, and Rejoin has not come yet
-  bool running_ = false;      // the job of an action is under way
-  bool finished_ = false;     // the last update of the run has been made
+  std::int64_t updates_ = 0;                   // made or skipped, of all chunks of this stage
+  std::optional<std::int64_t> updates_due_{};  // of the whole run, once its end is known
+  bool absent_ = false;                        // its replica was lost, and Rejoin has not come yet
+  bool running_ = false;                       // the job of an action is under way
+  bool finished_ = false;                      // the last update of the run has been made
 };
 
 }  // namespace troupe

@@ -305,6 +305,10 @@ std::vector<Bundle> for_parts(Bundle made, const WidthPart& from) {
 }
 
 void add_pieces(Bundle& to, Bundle more) {
+  if (to.empty() && more.size() == 1) {  // the rule, where no parts are
+    to = std::move(more);
+    return;
+  }
   for (NamedTensor& entry : more) {
     const auto same = std::ranges::find(to, entry.name, &NamedTensor::name);
     if (same != to.end()) {

@@ -102,7 +102,10 @@ class Effects {
 
   void run(Run job) { runs.push_back(std::move(job)); }
 
-  void record(RecordEntry entry) { records.push_back(std::move(entry)); }
+  template <class Record>
+  void record(Record&& entry) {
+    records.emplace_back(std::forward<Record>(entry));
+  }
 
   /// Asks for an Alarm at time `at`; of several that one call of `on` asks for, the last counts.
   void wake(double at) { alarm = at; }

@@ -25,7 +25,9 @@ double gamma_sample(const RandomStream& random, double shape, double mean) {
     const double x = random.normal(2 * i + 1);  // counters 4i+2 and 4i+3
     const double v = std::pow(1 + c * x, 3);
     const double u = 1 - random.uniform(4 * i + 1);
-    if (v > 0 && std::log(u) < 0.5 * x * x + d - d * v + d * std::log(v)) {
+    // The first condition, which needs no logarithm, implies the second.
+    if (v > 0 && (u < 1 - 0.0331 * (x * x) * (x * x) ||
+                  std::log(u) < 0.5 * x * x + d - d * v + d * std::log(v))) {
       value = d * v;
       break;
     }
@@ -166,7 +168,13 @@ double TimeModel::exchange(std::int32_t replica,
 }
 
 double TimeModel::link(const Message& message) const {
-  const Stamp stamp = message_stamp(message);  // of the chunk that it goes to
+  if (const auto* activation = get_if<Activation>(&message)) {
+    return link(activation->stamp, true);
+  }
+  if (const auto* error = get_if<ErrorSignal>(&message)) {
+    return link(error->stamp, false);
+  }
+  const Stamp stamp = message_stamp(message);
   if (const auto* upload = get_if<Upload>(&message)) {
     std::int64_t bytes = 0;
     for (const Tensor& values : upload->contribution.values) {
@@ -202,9 +210,12 @@ double TimeModel::link(const Message& message) const {
     }
     return exchange(stamp.replica, stamp, 10, bytes);
   }
-  const bool activation = holds_alternative<Activation>(message);
-  TROUPE_CHECK(activation || holds_alternative<ErrorSignal>(message),
-               fill_in("[TimeModel::link] the way of a {} is not modelled", message_name(message)));
+  throw ContractError(
+      fill_in("[TimeModel::link] the way of a {} is not modelled", message_name(message)));
+}
+
+/// Between two stages.
+double TimeModel::link(const Stamp& stamp, bool activation) const {
   if (activation && stamp.chunk == 0) {
     return 0;  // the Source's own sends are no link between stages
   }

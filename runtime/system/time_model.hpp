@@ -38,6 +38,7 @@ class TimeModel {
                 double mean,
                 std::uint64_t what,
                 const Stamp& stamp) const;
+  double link(const Stamp& stamp, bool activation) const;
 
   std::shared_ptr<const proto::Clock> clock_;
   double exchange(std::int32_t replica,

@@ -7,16 +7,6 @@
 #include <utility>
 
 namespace troupe {
-namespace {
-
-template <class T>
-T take(std::map<MicroBatch, T>& from, const MicroBatch& key) {
-  auto found = from.extract(key);
-  return found.empty() ? T{} : std::move(found.mapped());
-}
-
-}  // namespace
-
 void Arrivals::keep(Activation&& m) {
   if (!draws(m.stamp.chunk)) {
     add(inputs_, m.stamp, std::move(m.bundle));
@@ -34,32 +24,31 @@ void Arrivals::keep(ErrorSignal&& m) {
   add(errors_, m.stamp, std::move(m.bundle));
 }
 
-void Arrivals::add(std::map<MicroBatch, Bundle>& to, const Stamp& stamp, Bundle more) const {
-  const auto there = to.find(micro_batch_of(stamp));
-  TROUPE_BELIEVE(
-      parts_ == 1 || pieces_agree(there == to.end() ? Bundle{} : there->second, more, parts_),
-      "pieces for chunk ",
-      stamp.chunk,
-      " of other samples than those of the other parts");
+void Arrivals::add(ByMicroBatch<Bundle>& to, const Stamp& stamp, Bundle more) const {
+  const Bundle* const there = parts_ == 1 ? nullptr : to.find(micro_batch_of(stamp));
+  TROUPE_BELIEVE(parts_ == 1 || pieces_agree(there ? *there : Bundle{}, more, parts_),
+                 "pieces for chunk ",
+                 stamp.chunk,
+                 " of other samples than those of the other parts");
   add_pieces(to[micro_batch_of(stamp)], std::move(more));
 }
 
 std::optional<Want> Arrivals::missing(const Action& a, Needs needs) const {
   const MicroBatch key = micro_batch_of(a);
   if (a.act != Act::forward) {
-    const auto errors = errors_.find(key);
-    const std::size_t there = errors == errors_.end() ? 0 : errors->second.size();
+    const Bundle* const errors = errors_.find(key);
+    const std::size_t there = errors ? errors->size() : 0;
     return there < needs.errors ? std::optional(Want::error) : std::nullopt;
   }
   if (const auto from = buffered_.find(a.chunk);
       from != buffered_.end() && !from->second.inputs.empty()) {
     return {};  // once there is something it stays, with its labels
   }
-  const auto inputs = inputs_.find(key);
-  if (inputs == inputs_.end() || inputs->second.size() < needs.inputs) {
+  const Bundle* const inputs = inputs_.find(key);
+  if (!inputs || inputs->size() < needs.inputs) {
     return needs.of_source ? Want::data : Want::activation;
   }
-  return needs.labels && !labels_.contains(key) ? std::optional(Want::data) : std::nullopt;
+  return needs.labels && !labels_.find(key) ? std::optional(Want::data) : std::nullopt;
 }
 
 std::string Arrivals::describe(Want missing, const Action& a, const Schedule& schedule) const {
@@ -70,7 +59,7 @@ std::string Arrivals::describe(Want missing, const Action& a, const Schedule& sc
   };
   switch (missing) {
     case Want::data:
-      return (inputs_.contains(micro_batch_of(a)) ? "labels " : "data ") + which + " of the source";
+      return (inputs_.find(micro_batch_of(a)) ? "labels " : "data ") + which + " of the source";
     case Want::activation:
       return schedule.inputs_predicted ? "an estimate of its input " + which
                                        : "F" + of_stage(schedule.before(a.chunk));
@@ -93,17 +82,19 @@ Arrivals::Choice Arrivals::draw(const Action& a) {
 
 Arrivals::ForwardInput Arrivals::input(const Action& a) const {
   const MicroBatch key = micro_batch_of(a);
-  const auto labels = labels_.find(key);
-  return {inputs_.at(key), labels == labels_.end() ? Tensor{} : labels->second};
+  const Bundle* const inputs = inputs_.find(key);
+  TROUPE_CHECK(inputs, "no input for ", to_string(a));
+  const Tensor* const labels = labels_.find(key);
+  return {*inputs, labels ? *labels : Tensor{}};
 }
 
 Arrivals::ForwardInput Arrivals::take_input(const Action& a) {
   const MicroBatch key = micro_batch_of(a);
-  return {take(inputs_, key), take(labels_, key)};
+  return {inputs_.take(key).value_or(Bundle{}), labels_.take(key).value_or(Tensor{})};
 }
 
 Bundle Arrivals::take_error(const Action& a) {
-  return take(errors_, micro_batch_of(a));
+  return errors_.take(micro_batch_of(a)).value_or(Bundle{});
 }
 
 }  // namespace troupe

@@ -3,8 +3,8 @@
 // not of the mini-batch that it works on, but of one that the chunk before has sent.
 #pragma once
 
+#include "actors/pipeline/stage/by_micro_batch.hpp"
 #include "actors/pipeline/stage/least_used_buffer.hpp"
-#include "actors/pipeline/stage/micro_batch.hpp"
 #include "messages/messages.hpp"
 #include "messages/pipeline.hpp"
 #include "messages/record.hpp"
@@ -81,13 +81,13 @@ class Arrivals {
   bool draws(std::int32_t chunk) const { return buffer_ > 0 && chunk > 0; }
 
   /// Adds what a part has sent to what others have. BadSender where it is of other samples than theirs.
-  void add(std::map<MicroBatch, Bundle>& to, const Stamp& stamp, Bundle more) const;
+  void add(ByMicroBatch<Bundle>& to, const Stamp& stamp, Bundle more) const;
 
   std::size_t buffer_;
   std::int64_t parts_;
-  std::map<MicroBatch, Bundle> inputs_;
-  std::map<MicroBatch, Tensor> labels_;
-  std::map<MicroBatch, Bundle> errors_;
+  ByMicroBatch<Bundle> inputs_;
+  ByMicroBatch<Tensor> labels_;
+  ByMicroBatch<Bundle> errors_;
   std::map<std::int32_t, Buffered> buffered_;  // by chunk
 };
 

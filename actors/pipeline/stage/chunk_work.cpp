@@ -210,15 +210,15 @@ void ChunkWork::keep_for_backward(const Action& a,
   if (c_.view->stashes()) {
     kept.weights = std::move(read);  // the backward will use what this forward read
   }
-  if (c_.keep == KeepActivations::recompute) {
-    kept.input = std::move(in.bundle);
-    kept.labels = std::move(in.labels);
-  } else {
+  const bool again = c_.keep == KeepActivations::recompute;
+  const bool makes_error = modules_ && modules_->makes_error(a.chunk);
+  if (!again) {
     kept.stash = std::move(out.stash);
   }
-  if (modules_ && modules_->makes_error(a.chunk)) {
-    kept.output = out.y.front().tensor;
-    kept.labels = std::move(in.labels);
+  if (again || makes_error) {
+    kept.more.push_back({.input = again ? std::move(in.bundle) : Bundle{},
+                         .labels = std::move(in.labels),
+                         .output = makes_error ? out.y.front().tensor : Tensor{}});
   }
 }
 
@@ -237,6 +237,10 @@ std::vector<std::pair<std::int32_t, Bundle>> ChunkWork::to_section(std::int32_t 
                                                                    std::int32_t first,
                                                                    Bundle made) const {
   std::vector<std::pair<std::int32_t, Bundle>> all;
+  if (c_.schedule->width == 1 && !made.empty()) {
+    all.emplace_back(first, std::move(made));
+    return all;
+  }
   for (Bundle& bundle : for_parts(std::move(made), chunk(from)->part())) {
     if (!bundle.empty()) {
       all.emplace_back(first, std::move(bundle));

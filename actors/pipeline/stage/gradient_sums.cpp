@@ -13,10 +13,14 @@ void GradientSums::begin_backward(std::optional<View> view, std::int64_t version
   backward_version_ = version;
 }
 
+const GradientSums::OpenRead& GradientSums::opened(const Action& a) const {
+  const OpenRead* const read = open_.find(micro_batch_of(a));
+  TROUPE_CHECK(read, "no forward of ", to_string(a), " reads");
+  return *read;
+}
+
 void GradientSums::close_read(const Action& a) {
-  const auto open = open_.find(micro_batch_of(a));
-  TROUPE_CHECK(open != open_.end(), "no forward of ", to_string(a), " reads");
-  const OpenRead& read = open->second;
+  const OpenRead& read = opened(a);
   BatchGradient& sum = sums_[a.chunk];
   sum.read_time = sum.reads.empty() ? read.time : std::min(sum.read_time, read.time);
   sum.reads.push_back({.micro_batch = a.micro_batch,
@@ -24,7 +28,7 @@ void GradientSums::close_read(const Action& a) {
                        .backward = backward_view_.value_or(read.view),
                        .forward_version = read.version,
                        .backward_version = backward_version_});
-  open_.erase(open);
+  open_.take(micro_batch_of(a));
 }
 
 BatchGradient GradientSums::take_batch(const Action& update) {

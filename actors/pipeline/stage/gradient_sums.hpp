@@ -2,7 +2,7 @@
 // account of which weights each micro-batch read. Both go into the mini-batch's push.
 #pragma once
 
-#include "actors/pipeline/stage/micro_batch.hpp"
+#include "actors/pipeline/stage/by_micro_batch.hpp"
 
 #include <cstdint>
 #include <map>
@@ -26,9 +26,7 @@ class GradientSums {
   void open_read(const Action& a, const View& view, std::int64_t version, double now);
 
   /// The natural step of the forward whose backward is `a`.
-  std::int64_t forward_natural(const Action& a) const {
-    return open_.at(micro_batch_of(a)).natural;
-  }
+  std::int64_t forward_natural(const Action& a) const { return opened(a).natural; }
 
   /// A backward starts and reads the weights of `view` (none: those of its forward).
   void begin_backward(std::optional<View> view, std::int64_t version);
@@ -62,8 +60,11 @@ class GradientSums {
     double time = 0;
   };
 
+  /// Of the forward whose backward is `a`.
+  const OpenRead& opened(const Action& a) const;
+
   std::map<std::int32_t, BatchGradient> sums_;  // by chunk
-  std::map<MicroBatch, OpenRead> open_;         // from forward to backward
+  ByMicroBatch<OpenRead> open_;                 // from forward to backward
   std::map<std::pair<std::int32_t, std::int64_t>, Weights> forward_weights_;  // by chunk and batch
   std::optional<View> backward_view_;  // of the backward that runs; none: that of its forward
   std::int64_t backward_version_ = 0;

@@ -16,15 +16,16 @@ ForwardPass ForwardJob::operator()(Stream& stream) {
 
 InputGradient InputGradientJob::operator()(Stream& stream) {
   const Pass pass{.stream = stream, .seed = seed, .first_sample = kept.first_sample};
+  const KeptMore& more = kept.more.empty() ? KeptMore{} : kept.more.front();
   if (recompute) {
     kept.stash =
-        chunk->forward(pass, kept.weights, std::move(buffers), kept.input, kept.labels, true).stash;
+        chunk->forward(pass, kept.weights, std::move(buffers), more.input, more.labels, true).stash;
   }
   if (signal) {
     kept.weights = signal->backward(std::move(kept.weights));
   }
   if (makes_error) {
-    SignalInputs inputs{.output = kept.output, .labels = kept.labels};
+    SignalInputs inputs{.output = more.output, .labels = more.labels};
     for (const NamedTensor& sent : error) {  // of two senders, in the order in which they came
       (sent.name == kInfluence ? inputs.influence : inputs.sent) = sent.tensor;
     }

@@ -1,6 +1,7 @@
 #include "actors/pipeline/stage/stashes.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace troupe {
@@ -11,12 +12,16 @@ KeptForward& Stashes::keep(const Action& forward) {
   return kept;
 }
 
+const Weights& Stashes::weights(const Action& backward) const {
+  const KeptForward* const kept = kept_.find(micro_batch_of(backward));
+  TROUPE_CHECK(kept, "stage ", stage_, ": no stash for ", to_string(backward));
+  return kept->weights;
+}
+
 KeptForward Stashes::take(const Action& backward) {
-  const auto found = kept_.find(micro_batch_of(backward));
-  TROUPE_CHECK(found != kept_.end(), "stage ", stage_, ": no stash for ", to_string(backward));
-  KeptForward kept = std::move(found->second);
-  kept_.erase(found);
-  return kept;
+  std::optional<KeptForward> kept = kept_.take(micro_batch_of(backward));
+  TROUPE_CHECK(kept, "stage ", stage_, ": no stash for ", to_string(backward));
+  return std::move(*kept);
 }
 
 void Stashes::keep_deltas(const Action& input_gradient, Stash deltas) {
@@ -24,9 +29,9 @@ void Stashes::keep_deltas(const Action& input_gradient, Stash deltas) {
 }
 
 Stash Stashes::take_deltas(const Action& weight_gradient) {
-  auto found = deltas_.extract(micro_batch_of(weight_gradient));
-  TROUPE_CHECK(!found.empty(), "stage ", stage_, ": no deltas for ", to_string(weight_gradient));
-  return std::move(found.mapped());
+  std::optional<Stash> deltas = deltas_.take(micro_batch_of(weight_gradient));
+  TROUPE_CHECK(deltas, "stage ", stage_, ": no deltas for ", to_string(weight_gradient));
+  return std::move(*deltas);
 }
 
 void Stashes::record_count_max(Effects& fx) {

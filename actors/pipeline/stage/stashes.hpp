@@ -3,26 +3,31 @@
 // schedule costs.
 #pragma once
 
-#include "actors/pipeline/stage/micro_batch.hpp"
+#include "actors/pipeline/stage/by_micro_batch.hpp"
 #include "messages/results.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>
-#include <map>
+#include <vector>
 
 namespace troupe {
 
 /// What a stage keeps from forward to backward (pipeline.activations).
 enum class KeepActivations : std::uint8_t { fifo, recompute };
 
-/// Of one micro-batch.
+/// Of a micro-batch whose forward is made again, or whose module makes its error signal itself.
+struct KeptMore {
+  Bundle input{};   // recompute
+  Tensor labels{};  // recompute, head; where a module makes its error signal of them
+  Tensor output{};  // where a module makes its error signal itself
+};
+
+/// Of one micro-batch. There are many at a time, and what few of them have lies apart.
 struct KeptForward {
   Weights weights{};   // what the forward read, where the backward uses the same; else empty
   Weights borrowed{};  // the forward's slices of tied parameters, which the backward uses too
   Stash stash{};       // fifo
-  Bundle input{};      // recompute
-  Tensor labels{};     // recompute, head; where a module makes its error signal of them
-  Tensor output{};     // where a module makes its error signal itself
+  std::vector<KeptMore> more{};  // one or none
   std::int64_t first_sample = 0;
 };
 
@@ -36,9 +41,7 @@ class Stashes {
   KeptForward& keep(const Action& forward);
 
   /// The weights that the forward of `backward` read, where they were kept.
-  const Weights& weights(const Action& backward) const {
-    return kept_.at(micro_batch_of(backward)).weights;
-  }
+  const Weights& weights(const Action& backward) const;
 
   KeptForward take(const Action& backward);
 
@@ -53,8 +56,8 @@ class Stashes {
  private:
   KeepActivations policy_;
   std::int32_t stage_;
-  std::map<MicroBatch, KeptForward> kept_;
-  std::map<MicroBatch, Stash> deltas_;  // from input gradient to weight gradient
+  ByMicroBatch<KeptForward> kept_;
+  ByMicroBatch<Stash> deltas_;  // from input gradient to weight gradient
   std::int64_t count_max_ = 0;
   bool recorded_ = false;
 };

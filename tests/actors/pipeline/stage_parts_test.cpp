@@ -1,13 +1,18 @@
 // The parts of a stage, each on its own: messages in, effects out.
 #include "actors/pipeline/stage/arrivals.hpp"
+#include "actors/pipeline/stage/by_micro_batch.hpp"
 #include "actors/pipeline/stage/chunk_statistics.hpp"
 #include "actors/pipeline/stage/gradient_sums.hpp"
 #include "actors/pipeline/stage/least_used_buffer.hpp"
 #include "actors/pipeline/stage/sequence_cursor.hpp"
 #include "actors/pipeline/stage/sequence_wait.hpp"
 #include "actors/pipeline/stage/stashes.hpp"
+#include "kernels/random.hpp"
+#include "messages/archive.hpp"
 #include "messages/bad_sender.hpp"
 #include "tests/support/catch.hpp"
+
+#include <map>
 
 namespace stage_parts_test {
 
@@ -66,6 +71,47 @@ ChunkStatistics statistics(bool served) {
 }
 
 }  // namespace
+
+TEST_CASE(
+    "what is kept by micro-batch is found as in a tree, in whichever order it comes and goes") {
+  using Key = std::tuple<std::int64_t, std::int32_t, std::int32_t>;  // as MicroBatch is ordered
+  const RandomStream random(1, Purpose::test);
+  ByMicroBatch<int> kept;
+  std::map<Key, int> expected;
+  for (std::uint64_t i = 0; i < 20'000; ++i) {
+    const bool fill =
+        i / 500 % 2 == 0;  // by turns rather more comes than goes, and the other way round
+    const MicroBatch key{.chunk = static_cast<std::int32_t>(random.below(4 * i, 2)),
+                         .batch = static_cast<std::int64_t>(random.below(4 * i + 1, 20)),
+                         .micro_batch = static_cast<std::int32_t>(random.below(4 * i + 2, 3))};
+    const Key same{key.batch, key.chunk, key.micro_batch};
+    if (random.below(4 * i + 3, 4) < (fill ? 3 : 1)) {
+      kept[key] += static_cast<int>(i);
+      expected[same] += static_cast<int>(i);
+    } else {
+      const auto taken = kept.take(key);
+      const auto found = expected.extract(same);
+      REQUIRE(taken.has_value() == !found.empty());
+      REQUIRE((!taken || *taken == found.mapped()));
+    }
+    const auto found = expected.find(same);
+    REQUIRE(kept.size() == expected.size());
+    REQUIRE((kept.find(key) == nullptr) == (found == expected.end()));
+    REQUIRE((found == expected.end() || *kept.find(key) == found->second));
+    if (i % 1000 == 0) {  // written and read back it is the same
+      Archive out;
+      out(kept);
+      kept = {};
+      Archive in(out.take());
+      in(kept);
+      in.expect_end();
+    }
+  }
+  for (const auto& [key, value] : expected) {
+    CHECK(kept.take({std::get<1>(key), std::get<0>(key), std::get<2>(key)}) == value);
+  }
+  CHECK(kept.size() == 0);
+}
 
 TEST_CASE("an action lacks first what only another machine can bring") {
   Arrivals arrivals;
