@@ -11,8 +11,7 @@ namespace troupe {
 
 /// Names one of the messages that a machine gets: a sender has no two of them on the way that are the same.
 struct InputName {
-  ActorId from =
-      0;  // any copy, or a machine of its own: the one that stands for it at the recipient
+  ActorId from = 0;           // the first of its copies
   std::uint16_t message = 0;  // its index in Message
   std::uint64_t number = 0;   // the message's own sequence or request; 0: the next of this kind
 
@@ -30,7 +29,7 @@ struct CopyWord {
     resent,     // the answer: what I send next is input `number`
     nobodys,    // ... or: it is a question of the dead one, which nobody would miss
     left,       // which copies are left: `alive`; `number` grows with each change
-    lost,       // the machine input.from sends nothing more
+    lost,       // the machine input.from says and hears nothing more; number 1: a copy of it does
     heard,      // of a recipient: it has got `input` of what the machine says
     resumes,  // to a recipient: I speak for the machine, and know of `number` words that it has heard
   };

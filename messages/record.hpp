@@ -203,26 +203,23 @@ struct ReturnOfReplica {
 
 /// A copy of a server has been lost and the run goes on with the others.
 struct LossOfCopy {
-  std::int32_t chunk = 0;
-  std::size_t slice = 0;  // of the server
+  std::string of;  // the stage or server
   std::int32_t copy = 0;
   std::int32_t left = 0;  // copies that are left
   std::string cause;
 
-  static constexpr auto kFacts = bounded(is::chunk, is::slice, is::count, is::count, is::text);
-  static constexpr LineKind kLine{"lost_copy", "a copy of a server is lost", "lost_copies"};
+  static constexpr auto kFacts = bounded(is::text, is::count, is::count, is::text);
+  static constexpr LineKind kLine{
+      "lost_copy", "a copy of a stage or server is lost", "lost_copies"};
 
   void tell(auto& line) const {
-    line("server", server())("copy", copy)("left", left, "copies that are left")("cause", cause);
+    line("of", of)("copy", copy)("left", left, "copies that are left")("cause", cause);
   }
 
   std::string words() const {
     const char* const are = left == 1 ? " is left)" : " are left)";
-    return concat("copy ", copy, " of ", server(), " (", cause, "; ", left, are);
+    return concat("copy ", copy, " of ", of, " (", cause, "; ", left, are);
   }
-
- private:
-  std::string server() const { return concat("server-", chunk, '.', slice); }
 };
 
 /// An evaluation has ended.
@@ -339,6 +336,10 @@ class RecordEntry : public std::variant<LossRecord,
   RecordEntry& operator=(const RecordEntry&);
   RecordEntry& operator=(RecordEntry&&) noexcept;
   ~RecordEntry();
+
+  /// Of a machine that has copies, which may tell it again: the first of them, and which of its records it is, from 1.
+  ActorId teller = 0;
+  std::uint64_t number = 0;
 };
 
 }  // namespace troupe

@@ -62,6 +62,7 @@ void archive(Archive& a, RecordEntry& record) {
   if (a.reading()) {
     become(record, index);
   }
+  a(record.teller, record.number);
   std::visit([&](auto& r) { fields(a, r); }, static_cast<RecordEntry::variant&>(record));
 }
 

@@ -2,6 +2,7 @@
 
 #include "apps/cli/text.hpp"
 #include "apps/plan/codecs.hpp"
+#include "apps/topologies/copies.hpp"
 #include "experiment.pb.h"
 #include "runtime/schemes/policies/horizon.hpp"
 
@@ -48,6 +49,16 @@ std::vector<std::string> servers_of_groups(const Blueprint& b,
 
 }  // namespace
 
+std::string copies_text(const proto::Experiment& e) {
+  const std::string words = copies_words(e);
+  return words.empty()
+             ? ""
+             : concat("copies     ",
+                      words,
+                      ", which do the same work and take the same memory each; the run goes "
+                      "on while one of each is left\n");
+}
+
 std::string replicas_text(const Blueprint& b) {
   const proto::Replicas& replicas = b.experiment.replicas();
   std::string text =
@@ -70,13 +81,6 @@ std::string replicas_text(const Blueprint& b) {
   text += told_text(b) + '\n';
   if (!b.link) {
     return text + codecs_text(b);
-  }
-  if (replicas.copies() > 1) {
-    text +=
-        concat("copies     ",
-               replicas.copies(),
-               " of each server, which take the memory of the table each, and keep the weights of "
-               "their last answer to each replica; the run goes on while one of them is left\n");
   }
   std::vector<std::vector<std::string>> rows{{"", "slices", "tensors", "memory", "mean lag"}};
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {

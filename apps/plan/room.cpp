@@ -2,6 +2,7 @@
 
 #include "apps/cli/text.hpp"
 #include "apps/plan/memory.hpp"
+#include "apps/topologies/copies.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
@@ -40,9 +41,10 @@ double server_bytes(const Blueprint& b, std::int32_t chunk) {
   for (std::size_t s = 0; s < sizes.size(); ++s) {
     const Rule rule = make_rule(rule_context(b, chunk, s));
     const std::int64_t tensors = 1 + rule.scale->state_tensors() + rule.step->state_tensors();
-    bytes += 4.0 * static_cast<double>(tensors * sizes[s]);
+    const int copies = CopyNames(b.experiment).of(concat("server-", chunk, '.', s));
+    bytes += 4.0 * static_cast<double>(copies * tensors * sizes[s]);
   }
-  return bytes * static_cast<double>(std::max<std::int64_t>(1, b.experiment.replicas().copies()));
+  return bytes;
 }
 
 /// What a chunk keeps of its inputs is what the chunk before it keeps of its outputs, for as long and longer: in one

@@ -35,21 +35,37 @@ Specs specs_of(const Blueprint& b, std::int32_t c, std::optional<std::size_t> sl
 
 template <class Played>
 Played* played(const Cast& cast, ActorId id) {
-  return id < cast.members.size() ? dynamic_cast<Played*>(untraced(cast.members[id].machine.get()))
-                                  : nullptr;
+  Machine* const machine = id < cast.members.size() ? cast.members[id].machine.get() : nullptr;
+  return machine ? dynamic_cast<Played*>(&machine->core()) : nullptr;
 }
 
-/// The optimizers of a server and its copies.
-std::vector<ActorId> optimizers_of(const Roster& who, std::int32_t c, std::size_t s) {
-  std::vector<ActorId> all;
-  for (const Roster::CopySeat& copy : who.copies(c, s)) {
-    all.push_back(copy.optimizer.id);
+/// Of the optimizer `first` and its copies all, or the one that has made the most updates: others may be lost. None where
+/// step_of(machine) says that one is not at hand or keeps something else.
+template <class Played, class F>
+std::vector<OptimizerPart> parts_of(const Cast& cast,
+                                    const Roster& who,
+                                    ActorId first,
+                                    bool all_copies,
+                                    const Specs& specs,
+                                    F step_of) {
+  std::vector<OptimizerPart> copies;
+  for (const ActorId id : who.copies_of(first)) {
+    auto* const machine = played<Played>(cast, id);
+    OptimizerStep* const step = machine ? step_of(*machine) : nullptr;
+    if (!step) {
+      return {};
+    }
+    copies.push_back({step, cast.members[id].device, specs});
   }
-  return all.empty() ? std::vector<ActorId>{who.server_optimizer(c, s).id} : all;
+  if (!all_copies) {
+    copies = {*std::max_element(copies.begin(), copies.end(), [](const auto& x, const auto& y) {
+      return x.step->updates() < y.step->updates();
+    })};
+  }
+  return copies;
 }
 
-/// Those of all servers; none where a server keeps something else. Of copies of a server all, or the one that has made the
-/// most updates: others may be lost.
+/// Those of all servers; none where a server keeps something else.
 std::vector<OptimizerPart> parts_of_servers(const Blueprint& b,
                                             const Cast& cast,
                                             const Roster& who,
@@ -57,20 +73,15 @@ std::vector<OptimizerPart> parts_of_servers(const Blueprint& b,
   std::vector<OptimizerPart> parts;
   for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
     for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
-      const Specs specs = specs_of(b, c, s);
-      std::vector<OptimizerPart> copies;
-      for (const ActorId id : optimizers_of(who, c, s)) {
-        const auto* const machine = played<ServerOptimizer>(cast, id);
-        Step* const step = machine ? machine->step() : nullptr;
-        if (!step || !step->optimizer()) {
-          return {};
-        }
-        copies.push_back({step->optimizer(), cast.members[id].device, specs});
-      }
-      if (!all_copies) {
-        copies = {*std::max_element(copies.begin(), copies.end(), [](const auto& x, const auto& y) {
-          return x.step->updates() < y.step->updates();
-        })};
+      const std::vector<OptimizerPart> copies = parts_of<ServerOptimizer>(
+          cast,
+          who,
+          who.server_optimizer(c, s).id,
+          all_copies,
+          specs_of(b, c, s),
+          [](const ServerOptimizer& m) { return m.step() ? m.step()->optimizer() : nullptr; });
+      if (copies.empty()) {
+        return {};
       }
       parts.insert(parts.end(), copies.begin(), copies.end());
     }
@@ -79,19 +90,21 @@ std::vector<OptimizerPart> parts_of_servers(const Blueprint& b,
 }
 
 /// Those of replica `r`; none where one is not at hand.
-std::vector<OptimizerPart> parts_of_replica(const Blueprint& b,
-                                            const Cast& cast,
-                                            const Roster& who,
-                                            std::int32_t r) {
+std::vector<OptimizerPart> parts_of_replica(
+    const Blueprint& b, const Cast& cast, const Roster& who, std::int32_t r, bool all_copies) {
   std::vector<OptimizerPart> parts;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-    const auto at = static_cast<std::size_t>(c);
-    const ActorId id = who.optimizers(r)[at].id;
-    const auto* const machine = played<Optimizer>(cast, id);
-    if (!machine || !machine->arithmetic()) {
+    const std::vector<OptimizerPart> copies =
+        parts_of<Optimizer>(cast,
+                            who,
+                            who.optimizers(r)[static_cast<std::size_t>(c)].id,
+                            all_copies,
+                            specs_of(b, c),
+                            [](const Optimizer& m) { return m.arithmetic(); });
+    if (copies.empty()) {
       return {};
     }
-    parts.push_back({machine->arithmetic(), cast.members[id].device, specs_of(b, c)});
+    parts.insert(parts.end(), copies.begin(), copies.end());
   }
   return parts;
 }
@@ -162,7 +175,7 @@ std::optional<OptimizerState> optimizer_state(const Blueprint& b, const Cast& ca
   OptimizerState state;
   std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who, false);
   for (std::int32_t r = 0; parts.empty() && replicas_step(b) && r < replica_count(b); ++r) {
-    parts = parts_of_replica(b, cast, who, r);
+    parts = parts_of_replica(b, cast, who, r, false);
     if (!parts.empty() && parts.front().step->updates() == 0) {
       parts.clear();  // it was lost
     } else if (!parts.empty() && replica_count(b) > 1) {
@@ -183,7 +196,7 @@ std::string begin_with(const Blueprint& b, Cast& cast, const OptimizerState& sta
   std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who, true);
   if (parts.empty() && replicas_step(b)) {
     for (std::int32_t r = 0; r < replica_count(b); ++r) {
-      std::vector<OptimizerPart> own = parts_of_replica(b, cast, who, r);
+      std::vector<OptimizerPart> own = parts_of_replica(b, cast, who, r, true);
       std::move(own.begin(), own.end(), std::back_inserter(parts));
     }
   }

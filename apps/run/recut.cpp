@@ -122,9 +122,11 @@ std::int64_t passed_by_all(const Blueprint& b, const Cast& cast) {
   const Roster who(b);
   std::int64_t passed = b.experiment.resumed().mini_batches();
   for (std::int32_t r = 0; r < b.experiment.replicas().count(); ++r) {
-    const auto* const source =
-        dynamic_cast<const Source*>(cast.members[who.source(r).id].machine.get());
-    passed = std::max(passed, source ? source->passed() : 0);
+    for (const ActorId id : who.copies_of(who.source(r).id)) {
+      const Machine* const machine = &cast.members[id].machine->core();
+      const auto* const source = dynamic_cast<const Source*>(machine);
+      passed = std::max(passed, source ? source->passed() : 0);
+    }
   }
   return passed;
 }

@@ -8,13 +8,16 @@
 #include "apps/topologies/servers.hpp"
 #include "experiment.pb.h"
 #include "runtime/data/sharding.hpp"
+#include "runtime/system/callers.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace troupe {
 
-Casting::Casting(const Blueprint& blueprint)
+Casting::Casting(const Blueprint& blueprint, bool alike)
     : b_(blueprint),
+      alike_(alike),
       e_(b_.experiment),
       schedule_(*b_.schedule),
       who_(b_),
@@ -59,7 +62,7 @@ Cast Casting::all() {
     add(probe->id, make_probe(b_, streams_on_.on({})), {}, b_.precision);
   }
   cast_.director = who_.director();
-  copy_servers(cast_, b_, who_);
+  add_copies();
   cast_.threads = who_.threads();
   join_extension(cast_, b_, who_);
   streams_on_ = {};
@@ -80,6 +83,34 @@ void Casting::add_workers(std::int32_t r) {
   for (const Roster::PredictorSeat& seat : who_.predictors(r)) {
     add_predictor(r, seat);
   }
+}
+
+/// Further copies are the machines of casts that were made alike, and think that they are the first.
+void Casting::add_copies() {
+  std::size_t most = 1;
+  for (const Roster::Household& household : who_.households()) {
+    most = std::max(most, household.seats.size());
+  }
+  if (most == 1 || alike_) {
+    return;
+  }
+  std::vector<Cast> alike;
+  for (std::size_t copy = 1; copy < most; ++copy) {
+    alike.push_back(Casting(b_, true).all());
+  }
+  std::vector<Copies> all;
+  for (const Roster::Household& household : who_.households()) {
+    for (std::size_t copy = 1; copy < household.seats.size(); ++copy) {
+      for (std::size_t i = 0; i < household.seats[copy].size(); ++i) {
+        Cast::Member& made = alike[copy - 1].members[household.seats.front()[i]];
+        add(household.seats[copy][i], std::move(made.machine), made.device, made.precision);
+      }
+    }
+    if (household.seats.size() > 1) {
+      all.push_back({.name = household.name, .seats = household.seats});
+    }
+  }
+  join_copies(cast_, std::move(all));
 }
 
 std::vector<Cast::Replacement> Casting::make_replacements(std::int32_t r) {

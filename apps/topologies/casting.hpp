@@ -22,7 +22,8 @@ constexpr std::int32_t kPrefetch = 4;  // micro-batches between Source and first
 /// Makes the members of a cast, in the order of the roster.
 class Casting {
  public:
-  explicit Casting(const Blueprint& blueprint);
+  /// `alike`: for copies of the machines of another, without further ones.
+  explicit Casting(const Blueprint& blueprint, bool alike = false);
 
   Cast all();
 
@@ -43,6 +44,7 @@ class Casting {
   void add_optimizer(std::int32_t r, std::int32_t c);
   void add_predictor(std::int32_t r, const Roster::PredictorSeat& seat);
   void add_servers();
+  void add_copies();
   EvaluationPlan evaluation(std::int32_t r, bool buffers = false) const;
   std::int64_t batches_of(std::int32_t r) const;
 
@@ -69,6 +71,7 @@ class Casting {
   bool marks(std::int32_t r) const { return !served() && !ends_apart() && r == 0; }
 
   const Blueprint& b_;
+  const bool alike_;
   const proto::Experiment& e_;
   const Schedule& schedule_;
   const Roster who_;

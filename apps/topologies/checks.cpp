@@ -244,7 +244,7 @@ Constraints<Blueprint> chunk_checks() {
                         b.chunks[chunk]->layout().entries.size(),
                         b.experiment.replicas().shards());
        }},
-      copies_that_decide_alike(),
+      copies_of_somebody(),
       {"hosts_for_all_machines", check_hosts},
   };
 }

@@ -1,48 +1,92 @@
 #include "apps/topologies/copies.hpp"
 
-#include "apps/topologies/servers.hpp"
+#include "apps/topologies/placement.hpp"
+#include "apps/topologies/roster.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
+
+#include <algorithm>
 
 namespace troupe {
 namespace {
 
 using E = proto::Experiment;
 
-bool copies(const E& e) {
-  return e.replicas().copies() > 1;
+Result<void> check_entries(const E& e) {
+  const auto parsed = PlacementNames::copies(e);
+  return parsed ? Result<void>() : parsed.error();
+}
+
+Result<void> check_together(const E& e) {
+  const std::string why = copies_words(e).empty() ? "" : plays_in_one_process(e).why;
+  if (why.empty()) {
+    return {};
+  }
+  return e.replicas().copies() > 1
+             ? usage_error("replicas.copies: {}, so nothing has copies; right is 1", why)
+             : usage_error("placement.copies: {}, so nothing has copies; right is []", why);
+}
+
+Result<void> check_fits(const Blueprint& b) {
+  const Roster who(b);
+  CopyNames names(b.experiment);
+  for (const Roster::Household& household : who.households()) {
+    names.of(household.name);
+  }
+  const auto unused = names.unused();
+  return unused
+             ? usage_error(
+                   "placement.copies: \"{}\" fits no stage or server of this run; the Director, "
+                   "which ends the run, and the recorder, which writes its files, have no copies, "
+                   "and all others go with a stage or server",
+                   *unused)
+             : Result<void>();
 }
 
 }  // namespace
 
-Constraints<E> copy_checks() {
-  return only_where<E>(
-      copies,
-      {
-          {"copies_of_servers",
-           [](const E& e) { return has_servers(e); },
-           "replicas.copies: there is no server to copy in this experiment; use 1"},
-          {"copies_of_one_level",
-           [](const E& e) { return groups_of(e) == 0; },
-           "replicas.copies: servers of groups of replicas (exchange halos) have no copies; use "
-           "1"},
-          {"copies_without_extension",
-           [](const E& e) { return !e.extension().has_custom(); },
-           "replicas.copies: the machines of an extension know nothing of copies of servers; use "
-           "1"},
-          {"copies_with_an_order",
-           [](const E& e) { return e.clock().faults().wire().numbered(); },
-           "replicas.copies: copies of a server rely on links that keep the order of messages; "
-           "use clock.faults.wire.numbered=true"},
-      });
+std::string copies_words(const E& e) {
+  std::string words;
+  for (const std::string& text : e.placement().copies()) {
+    const std::size_t equals = text.rfind('=');
+    words +=
+        concat(words.empty() ? "" : ", ", text.substr(equals + 1), " of ", text.substr(0, equals));
+  }
+  if (e.replicas().copies() > 1) {
+    words += concat(words.empty() ? "" : ", ", e.replicas().copies(), " of each server");
+  }
+  return words;
 }
 
-Constraint<Blueprint> copies_that_decide_alike() {
-  return {"copies_that_decide_alike",
-          [](const Blueprint& b) { return !copies(b.experiment) || !b.link || !one_decides(b); },
-          "replicas.copies: with this rule one of several servers decides for all, and has no "
-          "copies; use 1, or one server: replicas.shards=1 and one chunk"};
+CopyNames::CopyNames(const E& e)
+    : names_(PlacementNames::copies(e).value()),
+      of_servers_(static_cast<int>(std::max<std::int64_t>(1, e.replicas().copies()))) {}
+
+int CopyNames::of(const std::string& name) {
+  return names_.of(name).value_or(name.starts_with("server-") ? of_servers_ : 1);
+}
+
+Constraints<E> copy_checks() {
+  Constraints<E> rows{{"entries_of_copies", check_entries},
+                      {"copies_in_processes", check_together}};
+  const Constraints<E> where = only_where<E>(
+      [](const E& e) { return !copies_words(e).empty(); },
+      {
+          {"copies_of_servers",
+           [](const E& e) { return e.replicas().copies() < 2 || has_servers(e); },
+           "replicas.copies: there is no server to copy in this experiment; use 1"},
+          {"copies_with_an_order",
+           [](const E& e) { return e.clock().faults().wire().numbered(); },
+           "placement.copies: copies rely on links that keep the order of messages; right is "
+           "clock.faults.wire.numbered=true"},
+      });
+  rows.insert(rows.end(), where.begin(), where.end());
+  return rows;
+}
+
+Constraint<Blueprint> copies_of_somebody() {
+  return {"copies_of_somebody", check_fits};
 }
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include "apps/topologies/hosts.hpp"
 
+#include "apps/topologies/copies.hpp"
 #include "apps/topologies/placement.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
@@ -111,8 +112,8 @@ std::string stays_dead(const E& e) {
                                     : "where replicas sum gradients without servers";
   } else if (decoupled_of(e)) {
     why = "with decoupled modules";
-  } else if (e.replicas().copies() > 1) {
-    why = "where servers have copies (replicas.copies)";
+  } else if (!copies_words(e).empty()) {
+    why = "where stages or servers have copies (placement.copies)";
   } else {
     return "";
   }

@@ -1,5 +1,6 @@
 #include "apps/topologies/placement.hpp"
 
+#include "apps/topologies/copies.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/placement_names.hpp"
 #include "apps/topologies/roster.hpp"
@@ -19,67 +20,43 @@ Error refused(const std::string& why) {
   return {ErrorKind::usage, "--processes: " + why};
 }
 
-/// Why an experiment cannot be played by several processes, or "".
-std::string obstacle(const proto::Experiment& e) {
-  if (is_sparse_hogwild(e) || shared_by(e) == Shared::buffer) {
-    return "the replicas of hogwild share a buffer in the memory of one process; leave --processes "
-           "out, or choose another replicas.exchange";
-  }
-  if (shared_by(e) == Shared::own) {
-    return exchange_of(e).info.name +
-           " plays in one process; leave --processes out, or choose another replicas.exchange";
-  }
-  if (sums_in_group(e)) {
-    return "replicas.exchange.synchronous.reduction nccl adds up between the GPUs of one process; "
-           "leave --processes out, or choose ring or tree";
-  }
-  if (e.extension().has_custom()) {
-    return "the machines of an extension share memory with those that they overhear; leave "
-           "--processes or the extension out";
-  }
-  if (e.record().angle_every() > 0) {
-    return "what measures angles is shown weights in the memory of one process; leave --processes "
-           "out, or set record.angle_every=0";
-  }
-  return "";
-}
-
-/// Where the stages and servers of a run play, which all others follow.
+/// Where the households of a run play, which all others follow.
 class Seating {
  public:
   Seating(const Blueprint& b, const Roster& who, int processes, PlacementNames& named)
       : b_(b), who_(who), processes_(processes) {
     const Seats seats(replicas(), stages(), processes);
-    for (std::int32_t r = 0; r < replicas(); ++r) {
-      for (std::int32_t k = 0; k < stages(); ++k) {
-        stages_.push_back(
-            named.of(name(who.stages(r)[static_cast<std::size_t>(k)].id)).value_or(seats.of(r, k)));
-      }
-    }
-    for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
-      for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
-        add_server(c, s, named);
+    for (const Roster::Household& household : who.households()) {
+      const auto number = static_cast<std::int32_t>(seats_.size());
+      const bool of_stage = number < replicas() * stages();
+      if (household.seats.size() > 1 && processes > 1) {
+        add_copies(household, named);
+      } else {
+        const int otherwise = of_stage ? seats.of(number / stages(), number % stages()) : 0;
+        seats_.push_back({named.of(household.name).value_or(otherwise)});
       }
     }
   }
 
   int of(std::int32_t r, std::int32_t k) const {
-    return stages_[static_cast<std::size_t>(r * stages() + k)];
+    return seats_[static_cast<std::size_t>(r * stages() + k)].front();
   }
 
-  const std::vector<int>& servers() const { return servers_; }
-
-  /// By server and copy, the first of which is the server itself; empty where it has no other.
-  const std::vector<std::vector<int>>& copies() const { return copies_; }
+  /// By household and copy; one process has all copies.
+  const std::vector<std::vector<int>>& seats() const { return seats_; }
 
   /// What is wrong with where copies play, or "".
   std::string wrong_copies() const;
 
   /// The process that plays all of replica `r`; -1: several do.
   int whole(std::int32_t r) const {
-    const auto first = stages_.begin() + r * stages();
-    const bool one = std::all_of(first, first + stages(), [&](int p) { return p == *first; });
-    return one ? *first : -1;
+    const int first = of(r, 0);
+    for (std::int32_t k = 1; k < stages(); ++k) {
+      if (of(r, k) != first) {
+        return -1;
+      }
+    }
+    return first;
   }
 
   /// The process that plays all replicas of group `g`; `otherwise`: several do.
@@ -103,13 +80,16 @@ class Seating {
         return false;
       }
     }
-    return std::all_of(servers_.begin(), servers_.end(), [](int p) { return p == 0; });
+    return std::all_of(seats_.begin() + replicas() * stages(),
+                       seats_.end(),
+                       [](const auto& copies) { return copies.front() == 0; });
   }
 
   /// A process other than the lead that has nothing to play; -1: none.
   int idle() const {
     for (int p = 1; p < processes_; ++p) {
-      if (std::count(stages_.begin(), stages_.end(), p) == 0 && servers_of(p).empty()) {
+      if (std::ranges::none_of(
+              seats_, [p](const auto& copies) { return std::ranges::count(copies, p) > 0; })) {
         return p;
       }
     }
@@ -128,66 +108,61 @@ class Seating {
 
   const std::string& name(ActorId id) const { return who_.entries()[id].name; }
 
+  /// Of household `h`, in words.
+  std::string copy_name(std::size_t h, std::size_t copy) const {
+    return name(who_.households()[h].seats[copy].front());
+  }
+
   std::string part_of(int process) const;
-  void add_server(std::int32_t c, std::size_t s, PlacementNames& named);
-  void add_copies(const std::vector<Roster::CopySeat>& seats, PlacementNames& named);
+  void add_copies(const Roster::Household& household, PlacementNames& named);
   std::vector<std::string> servers_of(int process) const;
 
   const Blueprint& b_;
   const Roster& who_;
   int processes_;
-  std::vector<int> stages_;                     // by replica and stage
-  std::vector<int> servers_;                    // in the order of the roster
-  std::vector<std::vector<int>> copies_;        // by server
-  std::vector<std::vector<ActorId>> copy_ids_;  // the same
+  std::vector<std::vector<int>> seats_;  // by household and copy
+  std::size_t dealt_ = 0;                // households that have copies
 };
 
-/// In the lead, where nobody says something else, unless it has copies.
-void Seating::add_server(std::int32_t c, std::size_t s, PlacementNames& named) {
-  add_copies(processes_ > 1 ? who_.copies(c, s) : std::vector<Roster::CopySeat>{}, named);
-  servers_.push_back(copies_.back().empty() ? named.of(name(who_.servers(c)[s].id)).value_or(0)
-                                            : copies_.back().front());
-}
-
 /// Dealt over the processes but the lead, each to one that has none of the others.
-void Seating::add_copies(const std::vector<Roster::CopySeat>& seats, PlacementNames& named) {
-  std::vector<ActorId> ids;
-  std::vector<int> of;
-  for (const Roster::CopySeat& seat : seats) {
-    ids.push_back(seat.server.id);
-    of.push_back(named.of(name(seat.server.id)).value_or(-1));
+void Seating::add_copies(const Roster::Household& household, PlacementNames& named) {
+  std::vector<int>& of = seats_.emplace_back();
+  for (const std::vector<ActorId>& seat : household.seats) {
+    of.push_back(named.of(name(seat.front())).value_or(-1));
   }
-  const auto others = static_cast<std::size_t>(std::max(1, processes_ - 1));
+  const auto others = static_cast<std::size_t>(processes_ - 1);
   for (std::size_t copy = 0; copy < of.size(); ++copy) {
     for (std::size_t i = 0; i < others && of[copy] < 0; ++i) {
-      const int process = 1 + static_cast<int>((copies_.size() + copy + i) % others);
+      const int process = 1 + static_cast<int>((dealt_ + copy + i) % others);
       of[copy] = std::count(of.begin(), of.end(), process) == 0 ? process : -1;
     }
   }
-  copies_.push_back(std::move(of));
-  copy_ids_.push_back(std::move(ids));
+  ++dealt_;
 }
 
 std::string Seating::wrong_copies() const {
-  for (std::size_t server = 0; server < copies_.size(); ++server) {
+  for (std::size_t h = 0; h < seats_.size(); ++h) {
     std::map<int, std::string> taken;
-    for (std::size_t copy = 0; copy < copies_[server].size(); ++copy) {
-      const int process = copies_[server][copy];
-      const std::string& what = name(copy_ids_[server][copy]);
+    for (std::size_t copy = 0; seats_[h].size() > 1 && copy < seats_[h].size(); ++copy) {
+      const int process = seats_[h][copy];
+      const std::string what = copy_name(h, copy);
       if (process < 0) {
-        const std::string count = concat(copies_[server].size());
-        return "replicas.copies: " + count + " copies of each server need " + count +
-               " processes besides the first, with which the run is lost anyhow; there are fewer";
+        return fill_in(
+            "placement.copies: {} copies of {} need {} processes besides the first, with "
+            "which the run is lost anyhow; there are fewer",
+            seats_[h].size(),
+            who_.households()[h].name,
+            seats_[h].size());
       }
       if (process == 0) {
         return "placement.on: " + what +
-               " is one of several copies (replicas.copies), and process 0, with which the run is "
+               " is one of several copies (placement.copies), and process 0, with which the run is "
                "lost anyhow, needs none; name another process";
       }
       if (const auto [other, first] = taken.emplace(process, what); !first) {
         return fill_in(
-            "placement.on: {} and {} would both be lost with process {}; copies of one server "
-            "(replicas.copies) play in different processes",
+            "placement.on: {} and {} would both be lost with process {}; copies of one stage or "
+            "server (placement.copies) play in different processes",
             other->second,
             what,
             process);
@@ -245,29 +220,36 @@ std::string Seating::part_of(int process) const {
   return text.empty() ? "no more than the director" : text;
 }
 
+/// And of further copies.
 std::vector<std::string> Seating::servers_of(int process) const {
-  std::vector<std::string> servers;
-  for (std::size_t i = 0; i < servers_.size(); ++i) {
-    if (servers_[i] == process) {
-      servers.push_back(name(who_.all_servers()[i].id));
-    }
-  }
-  if (servers.size() == servers_.size() && !servers.empty()) {
-    servers = {"the servers"};
-  }
-  for (std::size_t copy = 1; !copies_.empty() && copy < copies_.front().size(); ++copy) {
-    std::vector<std::string> further;
-    for (std::size_t i = 0; i < copies_.size(); ++i) {
-      if (copies_[i][copy] == process) {
-        further.push_back(name(copy_ids_[i][copy]));
+  const auto stages = static_cast<std::size_t>(replicas() * this->stages());
+  const auto of_copy = [&](std::size_t from, std::size_t to, std::size_t copy) {
+    std::vector<std::string> names;
+    for (std::size_t h = from; h < to; ++h) {
+      if (copy < seats_[h].size() && seats_[h][copy] == process) {
+        names.push_back(copy_name(h, copy));
       }
     }
-    if (further.size() == copies_.size()) {
-      further = {concat("copy ", copy, " of the servers")};
-    }
-    servers.insert(servers.end(), further.begin(), further.end());
+    return names;
+  };
+  const std::size_t servers = seats_.size() - stages;
+  std::size_t most = 0;
+  for (const std::vector<int>& copies : seats_) {
+    most = std::max(most, copies.size());
   }
-  return servers;
+  std::vector<std::string> all;
+  for (std::size_t copy = 0; copy < most; ++copy) {
+    std::vector<std::string> names = of_copy(stages, seats_.size(), copy);
+    if (names.size() == servers && servers > 0) {
+      names = {copy == 0 ? "the servers" : concat("copy ", copy, " of the servers")};
+    }
+    if (copy > 0) {
+      const std::vector<std::string> further = of_copy(0, stages, copy);
+      all.insert(all.end(), further.begin(), further.end());
+    }
+    all.insert(all.end(), names.begin(), names.end());
+  }
+  return all;
 }
 
 std::string Seating::words() const {
@@ -281,40 +263,23 @@ std::string Seating::words() const {
 /// Puts every machine where its stage or server is.
 void seat_all(const Blueprint& b, const Roster& who, const Seating& seating, Placement& placement) {
   auto& process_of = placement.process_of;
-  for (std::int32_t r = 0; r < b.experiment.replicas().count(); ++r) {
-    process_of[who.source(r).id] = seating.of(r, 0);
-    for (std::int32_t k = 0; k < b.schedule->options.stages; ++k) {
-      process_of[who.stages(r)[static_cast<std::size_t>(k)].id] = seating.of(r, k);
-    }
-    for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-      const auto at = static_cast<std::size_t>(c);
-      const int process = seating.of(r, b.schedule->stage_of(c));
-      process_of[who.shards(r)[at].id] = process;
-      process_of[who.optimizers(r)[at].id] = process;
-    }
-    for (const Roster::PredictorSeat& predictor : who.predictors(r)) {
-      const int process = seating.of(r, b.schedule->stage_of(predictor.chunk));
-      process_of[predictor.self.id] = process;
-      process_of[predictor.shard.id] = process;
-      process_of[predictor.optimizer.id] = process;
+  for (std::size_t h = 0; h < who.households().size(); ++h) {
+    const auto& copies = who.households()[h].seats;
+    const std::vector<int>& seats = seating.seats()[h];
+    for (std::size_t copy = 0; copy < copies.size(); ++copy) {
+      for (const ActorId id : copies[copy]) {
+        process_of[id] = copy < seats.size() ? seats[copy] : seats.front();
+      }
     }
   }
-  std::size_t server = 0;
   for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
-    for (std::size_t s = 0; s < who.servers(c).size(); ++s, ++server) {
-      process_of[who.servers(c)[s].id] = seating.servers()[server];
-      process_of[who.server_optimizer(c, s).id] = seating.servers()[server];
+    for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
       for (std::size_t g = 0; g < who.groups(c, s).size(); ++g) {
         const Roster::GroupSeat& seat = who.groups(c, s)[g];
         const int process =
-            seating.of_group(static_cast<std::int32_t>(g), seating.servers()[server]);
+            seating.of_group(static_cast<std::int32_t>(g), process_of[who.servers(c)[s].id]);
         process_of[seat.server.id] = process;
         process_of[seat.optimizer.id] = process;
-      }
-      const std::vector<int>& copies = seating.copies()[server];
-      for (std::size_t copy = 0; copy < copies.size(); ++copy) {
-        process_of[who.copies(c, s)[copy].server.id] = copies[copy];
-        process_of[who.copies(c, s)[copy].optimizer.id] = copies[copy];
       }
     }
   }
@@ -332,16 +297,39 @@ std::string digest_of(const Roster& who, const std::vector<int>& process_of) {
 
 }  // namespace
 
+InOneProcess plays_in_one_process(const proto::Experiment& e) {
+  if (is_sparse_hogwild(e) || shared_by(e) == Shared::buffer) {
+    return {"the replicas of hogwild share a buffer in the memory of one process",
+            "choose another replicas.exchange"};
+  }
+  if (shared_by(e) == Shared::own) {
+    return {exchange_of(e).info.name + " plays in one process", "choose another replicas.exchange"};
+  }
+  if (sums_in_group(e)) {
+    return {"replicas.exchange.synchronous.reduction nccl adds up between the GPUs of one process",
+            "choose ring or tree"};
+  }
+  if (e.extension().has_custom()) {
+    return {"the machines of an extension share memory with those that they overhear",
+            "leave the extension out"};
+  }
+  if (e.record().angle_every() > 0) {
+    return {"what measures angles is shown weights in the memory of one process",
+            "set record.angle_every=0"};
+  }
+  return {};
+}
+
 Result<Placement> place(const Blueprint& b, int processes) {
   const proto::Experiment& e = b.experiment;
-  if (const std::string why = obstacle(e); !why.empty()) {
-    return refused(why);
+  if (const InOneProcess alone = plays_in_one_process(e); !alone.why.empty()) {
+    return refused(alone.why + "; leave --processes out, or " + alone.instead);
   }
   const auto replicas = static_cast<std::int32_t>(e.replicas().count());
   const std::int32_t stages = b.schedule->options.stages;
-  auto named = PlacementNames::parse(e);
+  auto named = PlacementNames::on(e);
   TROUPE_TRY(named);
-  if (named->empty() && !Seats(replicas, stages, processes).fit()) {
+  if (named->empty() && copies_words(e).empty() && !Seats(replicas, stages, processes).fit()) {
     return refused(fill_in(
         "{} are more than this run has places for: {} x {} (replicas x stages); name at most {}",
         processes,

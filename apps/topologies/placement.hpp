@@ -15,6 +15,15 @@ struct Placement {
   bool whole_replicas = true;   // no replica plays in several processes, and servers in process 0
 };
 
+/// Why an experiment can be played by one process alone, and what could be said instead of that; empty: it can be played by
+/// several.
+struct InOneProcess {
+  std::string why{};
+  std::string instead{};
+};
+
+InOneProcess plays_in_one_process(const proto::Experiment& experiment);
+
 /// Whole replicas where there are as many as processes or more, else each replica's stages in groups of
 /// neighbours; but where placement.on names a stage or server. A shard and its optimizer stand with their stage, a source with its first one. What is
 /// everybody's, the Director and servers that no name is said of, is in process 0: so a process that is lost costs no

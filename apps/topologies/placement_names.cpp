@@ -2,11 +2,13 @@
 
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 
 #include <fnmatch.h>
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <utility>
 
 namespace troupe {
@@ -16,46 +18,75 @@ bool fits(const std::string& names, const std::string& name) {
   return ::fnmatch(names.c_str(), name.c_str(), 0) == 0;
 }
 
+constexpr int kCopiesMax = 8;
+
 Error wrong(const std::string& entry, const std::string& why) {
   return {ErrorKind::usage, concat("placement.on: \"", entry, "\" ", why)};
 }
 
 }  // namespace
 
-Result<PlacementNames> PlacementNames::parse(const proto::Experiment& experiment) {
+template <class Texts>
+Result<PlacementNames> PlacementNames::parse(const Texts& texts,
+                                             int least,
+                                             int most,
+                                             Error (*wrong)(const std::string&)) {
   PlacementNames all;
-  for (const std::string& text : experiment.placement().on()) {
+  for (const std::string& text : texts) {
     const std::size_t equals = text.rfind('=');
     Entry entry{.text = text, .names = text.substr(0, equals)};
     const char* const end = text.data() + text.size();
     const char* const digits = equals == std::string::npos ? end : text.data() + equals + 1;
-    const auto [stop, code] = std::from_chars(digits, end, entry.process);
-    if (entry.names.empty() || code != std::errc{} || stop != end || entry.process < 0) {
-      return wrong(text, "is not NAMES=PROCESS, as in \"stage-[0-1]=0\" or \"server-*=1\"");
+    const auto [stop, code] = std::from_chars(digits, end, entry.number);
+    if (entry.names.empty() || code != std::errc{} || stop != end || entry.number < least ||
+        entry.number > most) {
+      return wrong(text);
     }
     all.entries_.push_back(std::move(entry));
   }
   return all;
 }
 
+Result<PlacementNames> PlacementNames::on(const proto::Experiment& experiment) {
+  return parse(
+      experiment.placement().on(), 0, std::numeric_limits<int>::max(), [](const std::string& text) {
+        return wrong(text, "is not NAMES=PROCESS, as in \"stage-[0-1]=0\" or \"server-*=1\"");
+      });
+}
+
+Result<PlacementNames> PlacementNames::copies(const proto::Experiment& experiment) {
+  return parse(experiment.placement().copies(), 1, kCopiesMax, [](const std::string& text) {
+    return usage_error(
+        "placement.copies: \"{}\" is not NAMES=COUNT, as in \"stage-*=2\" or \"server-0.*=3\", "
+        "with "
+        "a count from 1 to {}",
+        text,
+        kCopiesMax);
+  });
+}
+
 std::optional<int> PlacementNames::of(const std::string& name) {
-  std::optional<int> process;
+  std::optional<int> number;
   for (Entry& entry : entries_) {
     if (fits(entry.names, name)) {
       entry.used = true;
-      process = process ? process : entry.process;
+      number = number ? number : entry.number;
     }
   }
-  return process;
+  return number;
+}
+
+std::optional<std::string> PlacementNames::unused() const {
+  const auto found = std::ranges::find_if(entries_, [](const Entry& entry) { return !entry.used; });
+  return found == entries_.end() ? std::nullopt : std::optional(found->text);
 }
 
 Result<void> PlacementNames::check(int processes, const std::vector<Other>& others) const {
   for (const Entry& entry : entries_) {
-    if (entry.process >= processes) {
+    if (entry.number >= processes) {
       return wrong(
           entry.text,
-          concat(
-              "names process ", entry.process, " of ", processes, ", which are numbered from 0"));
+          concat("names process ", entry.number, " of ", processes, ", which are numbered from 0"));
     }
     if (entry.used) {
       continue;
@@ -65,7 +96,7 @@ Result<void> PlacementNames::check(int processes, const std::vector<Other>& othe
     if (other == others.end()) {
       return wrong(entry.text, "fits no stage or server of this run");
     }
-    if (other->process != entry.process) {
+    if (other->process != entry.number) {
       return wrong(entry.text,
                    concat("fits ",
                           other->name,
@@ -90,7 +121,7 @@ Result<void> leave_out(proto::Experiment& experiment, int process) {
 }
 
 Result<void> check_placement_names(const proto::Experiment& experiment) {
-  const auto parsed = PlacementNames::parse(experiment);
+  const auto parsed = PlacementNames::on(experiment);
   return parsed ? Result<void>() : parsed.error();
 }
 

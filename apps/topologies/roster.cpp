@@ -1,5 +1,6 @@
 #include "apps/topologies/roster.hpp"
 
+#include "apps/topologies/copies.hpp"
 #include "experiment.pb.h"
 
 #include <algorithm>
@@ -15,13 +16,26 @@ Roster::Roster(const Blueprint& b) {
   servers_.resize(b.chunks.size());
   server_optimizers_.resize(b.chunks.size());
   groups_.resize(b.chunks.size());
-  copies_.resize(b.chunks.size());
   if (b.link) {
     enter_servers(b);
-    enter_copies(b.experiment.replicas().copies());
   }
   if (b.experiment.record().angle_every() > 0) {  // on a thread of its own: nobody waits for it
     probe_ = enter<ExtensionRole>("probe", threads_, -1);
+  }
+  for (std::int32_t r = 0; r < replicas; ++r) {
+    for (std::int32_t k = 0; k < b.schedule->options.stages; ++k) {
+      gather_stage(r, k, *b.schedule);
+    }
+  }
+  for (std::size_t c = 0; c < servers_.size(); ++c) {
+    for (std::size_t s = 0; s < servers_[c].size(); ++s) {
+      households_.push_back(
+          {entries_[servers_[c][s].id].name, {{servers_[c][s].id, server_optimizers_[c][s].id}}});
+    }
+  }
+  CopyNames names(b.experiment);
+  for (Household& household : households_) {
+    enter_copies(household, names.of(household.name));
   }
 }
 
@@ -93,20 +107,60 @@ void Roster::enter_servers(const Blueprint& b) {
   }
 }
 
-/// Of each server, `count` with itself.
-void Roster::enter_copies(std::int64_t count) {
-  for (std::size_t c = 0; c < servers_.size(); ++c) {
-    copies_[c].resize(servers_[c].size());
-    for (std::size_t s = 0; s < servers_[c].size() && count > 1; ++s) {
-      copies_[c][s].push_back({servers_[c][s], server_optimizers_[c][s]});
-      for (std::int64_t copy = 1; copy < count; ++copy) {
-        const std::string of = concat(c, ".", s, "-copy-", copy);
-        const auto server = enter<ServerRole>(concat("server-", of), threads_, -1);
-        copies_[c][s].push_back(
-            {server, enter<ServerOptimizerRole>(concat("server-optimizer-", of), threads_, -1)});
-      }
+/// The first stage has the source, too.
+void Roster::gather_stage(std::int32_t r, std::int32_t k, const Schedule& schedule) {
+  const Replica& replica = of(r);
+  const ActorId stage = replica.stages[static_cast<std::size_t>(k)].id;
+  std::vector<ActorId> members{stage};
+  if (k == 0) {
+    members.push_back(replica.source.id);
+  }
+  for (std::int32_t c = 0; c < schedule.chunks; ++c) {
+    if (schedule.stage_of(c) == k) {
+      members.push_back(replica.shards[static_cast<std::size_t>(c)].id);
+      members.push_back(replica.optimizers[static_cast<std::size_t>(c)].id);
     }
   }
+  for (const PredictorSeat& predictor : replica.predictors) {
+    if (schedule.stage_of(predictor.chunk) == k) {
+      members.insert(members.end(),
+                     {predictor.self.id, predictor.shard.id, predictor.optimizer.id});
+    }
+  }
+  households_.push_back({entries_[stage].name, {std::move(members)}});
+}
+
+/// `count` with the first. Each has threads of its own, which its machines share as those of the first do.
+void Roster::enter_copies(Household& household, int count) {
+  const std::vector<ActorId> first = household.seats.front();
+  for (int copy = 1; copy < count; ++copy) {
+    std::map<int, int> threads;
+    std::vector<ActorId>& seat = household.seats.emplace_back();
+    for (const ActorId id : first) {
+      Entry entry = entries_[id];
+      entry.name += concat("-copy-", copy);
+      entry.thread = threads.try_emplace(entry.thread, threads_).first->second;
+      threads_ = std::max(threads_, entry.thread + 1);
+      seat.push_back(static_cast<ActorId>(entries_.size()));
+      entries_.push_back(std::move(entry));
+    }
+  }
+}
+
+std::vector<ActorId> Roster::copies_of(ActorId first) const {
+  for (const Household& household : households_) {
+    const std::vector<ActorId>& firsts = household.seats.front();
+    const auto found = std::ranges::find(firsts, first);
+    if (found == firsts.end()) {
+      continue;
+    }
+    std::vector<ActorId> all;
+    for (const std::vector<ActorId>& seat : household.seats) {
+      all.push_back(seat[static_cast<std::size_t>(found - firsts.begin())]);
+    }
+    return all;
+  }
+  return {first};
 }
 
 std::vector<Ref<ShardRole>> Roster::peers(std::int32_t chunk) const {

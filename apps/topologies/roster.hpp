@@ -31,7 +31,7 @@ class Roster {
 
   /// Replica 0's source comes first, the director after it; then replica by replica stages, shards
   /// and optimizers, and where modules have predictors those; then the servers, each with its
-  /// optimizer, then their further copies, and at the end the probe.
+  /// optimizer, then the probe, and at the end what has further copies, household by household.
   explicit Roster(const Blueprint& blueprint);
 
   Ref<DirectorRole> director() const { return director_; }
@@ -81,16 +81,18 @@ class Roster {
     return groups_[static_cast<std::size_t>(chunk)][slice];
   }
 
-  /// One of the copies of a server.
-  struct CopySeat {
-    Ref<ServerRole> server;
-    Ref<ServerOptimizerRole> optimizer;
+  /// Machines that play together and are lost together: a stage with its source, shards, optimizers and predictors, or a
+  /// server with its optimizer. Who has copies is a household.
+  struct Household {
+    std::string name;                           // of the stage or server
+    std::vector<std::vector<ActorId>> seats{};  // by copy, the first of which is always there
   };
 
-  /// All copies of that server, itself the first; empty where it has no other.
-  const std::vector<CopySeat>& copies(std::int32_t chunk, std::size_t slice) const {
-    return copies_[static_cast<std::size_t>(chunk)][slice];
-  }
+  /// Replica by replica the stages', then the servers'.
+  const std::vector<Household>& households() const { return households_; }
+
+  /// All copies of the machine; itself where it has no other.
+  std::vector<ActorId> copies_of(ActorId first) const;
 
   /// By slice of the chunk: where a replica of `group` pushes.
   std::vector<Ref<ServerRole>> servers_of_group(std::int32_t chunk, std::int32_t group) const;
@@ -122,7 +124,8 @@ class Roster {
   Ref<Role> enter(std::string name, int thread, std::int32_t replica);
   void enter_replica(std::int32_t r, const Blueprint& blueprint);
   void enter_servers(const Blueprint& blueprint);
-  void enter_copies(std::int64_t count);
+  void gather_stage(std::int32_t r, std::int32_t k, const Schedule& schedule);
+  void enter_copies(Household& household, int count);
 
   const Replica& of(std::int32_t replica) const {
     return replicas_[static_cast<std::size_t>(replica)];
@@ -135,7 +138,7 @@ class Roster {
   std::vector<std::vector<Ref<ServerRole>>> servers_;  // by chunk and slice
   std::vector<std::vector<Ref<ServerOptimizerRole>>> server_optimizers_;
   std::vector<std::vector<std::vector<GroupSeat>>> groups_;  // by chunk, slice and group
-  std::vector<std::vector<std::vector<CopySeat>>> copies_;   // by chunk, slice and copy
+  std::vector<Household> households_;
   std::optional<Ref<ExtensionRole>> probe_;
 };
 

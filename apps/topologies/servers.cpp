@@ -69,8 +69,8 @@ std::int64_t pins_ahead(const Blueprint& b, const Roster& who) {
   return steps / every + 1;
 }
 
-}  // namespace
-
+/// Whether one of several servers decides for all, as they could decide apart: then it is the first one of the last
+/// chunk.
 bool one_decides(const Blueprint& b) {
   const Rule rule = make_rule(rule_context(b, 0, 0));
   const Link& link = *b.link;
@@ -82,27 +82,20 @@ bool one_decides(const Blueprint& b) {
          (rule.admission->servers_may_differ() || (link.dynamic && !link.never_waits()));
 }
 
-namespace {
-
 struct ServerMachines {
   std::unique_ptr<Machine> shard;
   std::unique_ptr<Machine> optimizer;
 };
 
-/// Of slice `s` of chunk `c`, which begins as `initial` (n), copy `copy` of it.
-ServerMachines make_server(const Blueprint& b,
-                           const Roster& who,
-                           std::int32_t c,
-                           std::size_t s,
-                           std::size_t copy,
-                           Tensor initial) {
+/// Of slice `s` of chunk `c`, which begins as `initial` (n).
+ServerMachines make_server(
+    const Blueprint& b, const Roster& who, std::int32_t c, std::size_t s, Tensor initial) {
   const Schedule& schedule = *b.schedule;
   const proto::Record& record = b.experiment.record();
   const RuleContext context = rule_context(b, c, s);
   Rule rule = make_rule(context);
   const Link& link = *b.link;
-  const bool one_of_several = !who.copies(c, s).empty();
-  const Ref<ServerRole> self = one_of_several ? who.copies(c, s)[copy].server : who.servers(c)[s];
+  const Ref<ServerRole> self = who.servers(c)[s];
   const std::vector<Ref<ServerRole>> all = who.all_servers();
   // The last chunk's server hears first of a mini-batch's gradients.
   const Ref<ServerRole> decider = who.servers(schedule.chunks - 1).front();
@@ -126,7 +119,7 @@ ServerMachines make_server(const Blueprint& b,
       .self = self,
       .chunk = c,
       .slice = s,
-      .optimizer = one_of_several ? who.copies(c, s)[copy].optimizer : who.server_optimizer(c, s),
+      .optimizer = who.server_optimizer(c, s),
       .admission = std::move(rule.admission),
       .needs_read = rule.scale->needs_read(),
       .rate = rate_of(b),
@@ -248,13 +241,12 @@ std::vector<ServerSeat> make_servers(const Blueprint& b,
                                      const Roster& who,
                                      InitialStreams& streams) {
   std::vector<ServerSeat> all;
-  std::vector<ServerSeat> further;
   for_each_server(
       b, streams, [&](std::int32_t c, std::size_t s, const Tensor& initial, Device device) {
         seat(all,
              who.servers(c)[s].id,
              who.server_optimizer(c, s).id,
-             make_server(b, who, c, s, 0, initial),
+             make_server(b, who, c, s, initial),
              device);
         for (std::size_t g = 0; g < who.groups(c, s).size(); ++g) {
           const Roster::GroupSeat& of = who.groups(c, s)[g];
@@ -264,37 +256,8 @@ std::vector<ServerSeat> make_servers(const Blueprint& b,
                make_group_server(b, who, c, s, static_cast<std::int32_t>(g), initial),
                device);
         }
-        for (std::size_t copy = 1; copy < who.copies(c, s).size(); ++copy) {
-          const Roster::CopySeat& of = who.copies(c, s)[copy];
-          seat(further,
-               of.server.id,
-               of.optimizer.id,
-               make_server(b, who, c, s, copy, initial),
-               device);
-        }
       });
-  std::move(further.begin(), further.end(), std::back_inserter(all));
   return all;
-}
-
-void copy_servers(Cast& cast, const Blueprint& b, const Roster& who) {
-  std::vector<Copies> all;
-  std::vector<ActorId> shards;
-  for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
-    for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
-      Copies copies{.seats = {}, .chunk = c, .slice = s};
-      for (const Roster::CopySeat& of : who.copies(c, s)) {
-        copies.seats.push_back({.self = of.server.id, .aide = of.optimizer.id});
-      }
-      if (!copies.seats.empty()) {
-        all.push_back(std::move(copies));
-      }
-    }
-    for (const auto& shard : who.peers(c)) {
-      shards.push_back(shard.id);
-    }
-  }
-  join_copies(cast, all, shards);
 }
 
 }  // namespace troupe

@@ -3,7 +3,7 @@
 
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/streams.hpp"
-#include "runtime/system/callers.hpp"
+#include "runtime/system/machine.hpp"
 
 #include <memory>
 #include <vector>
@@ -17,16 +17,9 @@ struct ServerSeat {
   Device device;
 };
 
-/// Whether one of several servers decides for all, as they could decide apart: then it is the first one of the last
-/// chunk.
-bool one_decides(const Blueprint& blueprint);
-
-/// All machines of all servers, of groups' servers under these, and of further copies, in the order of the roster.
+/// All machines of all servers, and of groups' servers under these, in the order of the roster.
 std::vector<ServerSeat> make_servers(const Blueprint& blueprint,
                                      const Roster& who,
                                      InitialStreams& streams);
-
-/// Servers of which there are several copies, and who speaks with them, become such.
-void copy_servers(Cast& cast, const Blueprint& blueprint, const Roster& who);
 
 }  // namespace troupe

@@ -41,6 +41,9 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
 }
 
 std::optional<Diverged> Recorder::on(const RecordEntry& entry, double now) {
+  if (!told_once_.is_news(entry)) {
+    return {};
+  }
   now_ = std::max(now_, now);
   const bool before = diverged_.has_value();
   std::visit([&](const auto& record) { handle(record, now); }, entry);
@@ -68,9 +71,6 @@ void Recorder::handle(const AppliedRecord& record, double now) {
                "[Recorder] an update of ",
                record.mini_batches,
                " mini-batches");
-  if (told_before(record)) {
-    return;
-  }
   ShardTotals& shard = shards_[static_cast<std::size_t>(chunk)];
   Histogram staleness_here;
   for (const Read& read : record.reads) {
@@ -92,27 +92,7 @@ void Recorder::handle(const AppliedRecord& record, double now) {
   complete(now);
 }
 
-/// A server that takes the place of one that was lost tells again what may not have come. It makes its updates, and
-/// applies a replica's mini-batches, in their order.
-bool Recorder::told_before(const AppliedRecord& record) {
-  if (c_.experiment.replicas().copies() < 2) {
-    return false;
-  }
-  const std::pair now{record.applied_to, record.stamp.batch};
-  const auto [last, first] =
-      applied_.try_emplace({record.stamp.replica, {record.stamp.chunk, record.slice}}, now);
-  if (!first && now <= last->second) {
-    return true;
-  }
-  last->second = now;
-  return false;
-}
-
 void Recorder::handle(const ServerRecord& record, double) {
-  const bool again = !accounts_.insert({record.chunk, record.slice}).second;
-  if (again && told_.contains(LossOfCopy::kLine.list)) {
-    return;
-  }
   Summary::Server& server = record.group >= 0 ? groups_[record.group] : servers_[record.chunk];
   server.version = std::max(server.version, record.version);
   server.applied += record.applied;
@@ -330,8 +310,7 @@ void Recorder::archive(Archive& a) {
     bytes_of_groups_,
     bytes_,
     told_,
-    applied_,
-    accounts_,
+    told_once_,
     restarts_);
   for (const ShardTotals& totals : shards_) {
     expect_archived(countable(totals.staleness), "the counts of staleness are none");

@@ -6,6 +6,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "messages/told_once.hpp"
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/record/evaluations.hpp"
 #include "runtime/record/histogram.hpp"
@@ -110,7 +111,6 @@ class Recorder final : public RecordSink {
   }
 
   void tell(const LineKind& line, const std::string& words);
-  bool told_before(const AppliedRecord& record);
   void complete(double now);
   void train_line(double now);
   ProgressLine progress_line(double now) const;
@@ -149,12 +149,7 @@ class Recorder final : public RecordSink {
   std::int64_t bytes_of_groups_ = 0;
   std::int64_t bytes_ = 0;
   std::map<std::string, std::vector<std::string>> told_;  // Summary::told
-  // Servers with copies may tell again what one that was lost had told. By replica, chunk and slice the version and
-  // the mini-batch of the last update, and the (chunk, slice) that have told their account.
-  std::map<std::pair<std::int32_t, std::pair<std::int32_t, std::size_t>>,
-           std::pair<std::int64_t, std::int64_t>>
-      applied_;
-  std::set<std::pair<std::int32_t, std::size_t>> accounts_;
+  ToldOnce told_once_;
   std::vector<Summary::Restart> restarts_;
 };
 

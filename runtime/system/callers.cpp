@@ -3,6 +3,7 @@
 #include "messages/archive_sized.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -15,95 +16,58 @@ bool is_of_driver(const Message& message) {
   return down && down->id == message.from;
 }
 
-}  // namespace
-
-// -- Caller ----------------------------------------------------------------------------------------
-
-Caller::Caller(std::vector<Copies> all, std::unique_ptr<Machine> machine)
-    : all_(std::move(all)), machine_(std::move(machine)), heard_(all_.size()) {
-  for (std::size_t i = 0; i < all_.size(); ++i) {
-    firsts_[all_[i].seats.front().self] = i;
-    for (std::uint32_t copy = 0; copy < all_[i].seats.size(); ++copy) {
-      places_[all_[i].seats[copy].self] = {i, copy};
+/// To each machine of all copies.
+void tell(const Copies& copies, const CopyWord& word, Effects& fx) {
+  for (const std::vector<ActorId>& seat : copies.seats) {
+    for (const ActorId id : seat) {
+      fx.pass_on(id, word, false);
     }
   }
 }
 
-void Caller::tell(const Copies& copies, const CopyWord& word, Effects& fx) {
-  for (const Copies::Seat& seat : copies.seats) {
-    fx.pass_on(seat.self, word, false);
-  }
-}
+}  // namespace
+
+// -- Caller ----------------------------------------------------------------------------------------
+
+Caller::Caller(const std::vector<Copies>& all, std::unique_ptr<Machine> machine)
+    : hearing_(all), machine_(std::move(machine)) {}
 
 void Caller::on(Message message, double now, Effects& fx) {
-  const auto place = places_.find(message.from);
-  if (place == places_.end() || is_of_driver(message)) {
-    return pass_on(std::move(message), now, fx);
-  }
-  const auto [machine, copy] = place->second;
-  if (is_news(message, machine, copy)) {
-    // Before the machine may refuse it.
-    tell(all_[machine], {.kind = Kind::heard, .input = heard_[machine].names.back()}, fx);
+  if (is_of_driver(message) || hearing_.takes(message, fx)) {
     pass_on(std::move(message), now, fx);
   }
-}
-
-/// Whether `machine` says what it has not said before.
-bool Caller::is_news(const Message& message, std::size_t machine, std::uint32_t copy) {
-  Heard& heard = heard_[machine];
-  if (copy < heard.speaker) {
-    return false;
-  }
-  heard.speaker = copy;
-  if (const auto* word = get_if<CopyWord>(&message)) {
-    const std::uint64_t unknown = heard.count - std::min(heard.count, word->number);
-    const std::uint64_t last = std::min<std::uint64_t>(unknown, heard.names.size());
-    heard.known.assign(heard.names.end() - static_cast<std::ptrdiff_t>(last), heard.names.end());
-    return false;
-  }
-  const InputName name = name_of(message);
-  const auto known =
-      std::ranges::find_if(heard.known, [&name](const auto& one) { return same_words(one, name); });
-  if (known != heard.known.end()) {
-    heard.known.erase(known);
-    return false;
-  }
-  ++heard.count;
-  heard.names.push_back(name);
-  if (heard.names.size() > kNamesMax) {
-    heard.names.pop_front();
-  }
-  return true;
 }
 
 void Caller::pass_on(Message message, double now, Effects& fx) {
   TROUPE_BELIEVE(
       understands(machine_->role(), message), "it does not understand ", message_name(message));
+  const ActorId from = message.from;
   const std::size_t before = fx.sends.size();
-  machine_->on(std::move(message), now, fx);
+  try {
+    machine_->on(std::move(message), now, fx);
+  } catch (const BadSender& bad) {
+    throw BadSender(bad.what(), hearing_.speaker_of(bad.from.value_or(from)));
+  }
   const std::size_t made = fx.sends.size();
   for (std::size_t i = before; i < made; ++i) {
-    const auto first = firsts_.find(fx.sends[i].to);
-    if (first == firsts_.end()) {
-      continue;
-    }
-    const std::vector<Copies::Seat>& seats = all_[first->second].seats;
-    for (std::size_t copy = 1; copy < seats.size(); ++copy) {
-      fx.pass_on(seats[copy].self, fx.sends[i].message, fx.sends[i].modelled);
+    for (const ActorId copy : hearing_.copies_of(fx.sends[i].to)) {
+      if (copy != fx.sends[i].to) {
+        fx.pass_on(copy, fx.sends[i].message, fx.sends[i].modelled);
+      }
     }
   }
 }
 
 void Caller::archive(Archive& a) {
   machine_->archive(a);
-  archive_sized(a, heard_);
+  hearing_.archive(a);
 }
 
 // -- Census ----------------------------------------------------------------------------------------
 
-Census::Census(std::vector<Copies> copies, std::unique_ptr<Machine> machine)
-    : Caller(std::move(copies), std::move(machine)) {
-  for (const Copies& one : all()) {
+Census::Census(std::vector<Copies> all, std::unique_ptr<Machine> machine)
+    : Caller(all, std::move(machine)), all_(std::move(all)) {
+  for (const Copies& one : all_) {
     alive_.emplace_back(one.seats.size(), true);
   }
 }
@@ -116,37 +80,47 @@ void Census::on(Message message, double now, Effects& fx) {
   if (survives(*down, fx)) {
     return;
   }
-  for (const Copies& one : all()) {
-    tell(one, {.kind = Kind::lost, .input = {.from = down->id}}, fx);
-  }
+  tell_all({.kind = Kind::lost, .input = {.from = down->id}}, fx);
   pass_on(std::move(message), now, fx);
 }
 
-/// Whether what is lost is a copy of a machine of which another one is left.
+void Census::tell_all(const CopyWord& word, Effects& fx) const {
+  for (const Copies& one : all_) {
+    tell(one, word, fx);
+  }
+}
+
+/// Whether what is lost is a machine of which another copy is left, or goes with one of which all have heard.
 bool Census::survives(const Down& m, Effects& fx) {
   for (std::size_t i = 0; i < alive_.size(); ++i) {
-    const Copies& of = all()[i];
-    const auto seat = std::ranges::find_if(
-        of.seats, [&m](const auto& one) { return one.self == m.id || one.aide == m.id; });
+    const Copies& of = all_[i];
+    const auto seat = std::ranges::find_if(of.seats, [&m](const std::vector<ActorId>& ids) {
+      return std::ranges::find(ids, m.id) != ids.end();
+    });
     if (seat == of.seats.end()) {
       continue;
     }
     std::vector<bool>& alive = alive_[i];
     const auto copy = seat - of.seats.begin();
     if (!alive[static_cast<std::size_t>(copy)]) {
-      return true;  // it goes with the other of its two machines
+      return true;  // it goes with the others of its household
     }
     alive[static_cast<std::size_t>(copy)] = false;
     const auto left = std::count(alive.begin(), alive.end(), true);
     if (left == 0) {
+      for (const ActorId first : of.seats.front()) {
+        tell_all({.kind = Kind::lost, .input = {.from = first}}, fx);
+      }
       return false;
     }
-    fx.record(LossOfCopy{.chunk = of.chunk,
-                         .slice = of.slice,
+    fx.record(LossOfCopy{.of = of.name,
                          .copy = static_cast<std::int32_t>(copy),
                          .left = static_cast<std::int32_t>(left),
                          .cause = m.actor + ": " + m.cause});
     tell(of, {.kind = Kind::left, .number = ++change_, .alive = alive}, fx);
+    for (const ActorId id : *seat) {
+      tell_all({.kind = Kind::lost, .number = 1, .input = {.from = id}}, fx);
+    }
     return true;
   }
   return false;
@@ -162,26 +136,46 @@ void Census::archive(Archive& a) {
 
 // --------------------------------------------------------------------------------------------------
 
-void join_copies(Cast& cast, const std::vector<Copies>& all, const std::vector<ActorId>& callers) {
+void join_copies(Cast& cast, std::vector<Copies> all) {
   if (all.empty()) {
     return;
   }
-  for (Copies of : all) {
+  std::vector<bool> wrapped(cast.members.size());
+  const auto wrap = [&](ActorId id, auto make) {
+    std::unique_ptr<Machine>& machine = cast.members[id].machine;
+    machine = make(std::move(machine));
+    wrapped[id] = true;
+  };
+  for (Copies& of : all) {
     of.census = cast.director.id;
-    for (std::size_t copy = 0; copy < of.seats.size(); ++copy) {
-      std::unique_ptr<Machine>& machine = cast.members[of.seats[copy].self].machine;
-      machine = std::make_unique<Copied>(of, copy, std::move(machine));
-      if (copy > 0) {
-        cast.copies[of.seats.front().self].push_back(of.seats[copy].self);
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::vector<Copies> others = all;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(i));
+    for (std::size_t copy = 0; copy < all[i].seats.size(); ++copy) {
+      for (std::size_t at = 0; at < all[i].seats[copy].size(); ++at) {
+        const ActorId first = all[i].seats.front()[at];
+        const ActorId id = all[i].seats[copy][at];
+        wrap(id, [&](std::unique_ptr<Machine> machine) {
+          return std::make_unique<Copied>(all[i], copy, at, std::move(machine), others);
+        });
+        if (copy > 0) {
+          cast.copies[first].push_back(id);
+          if (std::ranges::find(cast.starting, first) != cast.starting.end()) {
+            cast.starting.push_back(id);
+          }
+        }
       }
     }
   }
-  for (const ActorId id : callers) {
-    std::unique_ptr<Machine>& machine = cast.members[id].machine;
-    machine = std::make_unique<Caller>(all, std::move(machine));
+  for (ActorId id = 0; id < cast.members.size(); ++id) {
+    if (!wrapped[id]) {
+      wrap(id, [&](std::unique_ptr<Machine> machine) -> std::unique_ptr<Machine> {
+        return id == cast.director.id ? std::make_unique<Census>(all, std::move(machine))
+                                      : std::make_unique<Caller>(all, std::move(machine));
+      });
+    }
   }
-  std::unique_ptr<Machine>& director = cast.members[cast.director.id].machine;
-  director = std::make_unique<Census>(all, std::move(director));
 }
 
 }  // namespace troupe

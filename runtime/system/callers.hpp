@@ -4,13 +4,9 @@
 #include "runtime/system/copied.hpp"
 #include "runtime/system/machine.hpp"
 
-#include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -18,10 +14,7 @@ namespace troupe {
 /// What its machine says to the first copy goes to all. What comes from the head is passed on once and acknowledged.
 class Caller : public Machine {
  public:
-  /// Names that are kept: more than acknowledgements can be on their way.
-  static constexpr std::size_t kNamesMax = 1024;
-
-  Caller(std::vector<Copies> all, std::unique_ptr<Machine> machine);
+  Caller(const std::vector<Copies>& all, std::unique_ptr<Machine> machine);
 
   void on(Message message, double now, Effects& effects) override;
   void archive(Archive& a) override;
@@ -32,31 +25,15 @@ class Caller : public Machine {
 
   RoleTag speaks_as() const override { return machine_->speaks_as(); }
 
+  Machine& core() override { return machine_->core(); }
+
  protected:
   /// Hands `message` to the machine.
   void pass_on(Message message, double now, Effects& fx);
 
-  /// To all copies, in their order.
-  static void tell(const Copies& copies, const CopyWord& word, Effects& fx);
-
-  const std::vector<Copies>& all() const { return all_; }
-
  private:
-  /// From a machine that has copies.
-  struct Heard {
-    std::uint32_t speaker = 0;      // the copy that has spoken last: those before it are given up
-    std::uint64_t count = 0;        // of what was passed on
-    std::deque<InputName> names{};  // of the last of these
-    std::deque<InputName> known{};  // of these: what the speaker has yet to say again
-  };
-
-  bool is_news(const Message& message, std::size_t machine, std::uint32_t copy);
-
-  std::vector<Copies> all_;
+  Hearing hearing_;
   std::unique_ptr<Machine> machine_;
-  std::map<ActorId, std::pair<std::size_t, std::uint32_t>> places_;  // machine and copy
-  std::map<ActorId, std::size_t> firsts_;                            // which machine's first copy
-  std::vector<Heard> heard_;                                         // by machine
 };
 
 /// Around the Director, who is told what is lost: the others hear which copies of theirs are left, and who else is gone. The
@@ -70,13 +47,15 @@ class Census final : public Caller {
 
  private:
   bool survives(const Down& m, Effects& fx);
+  void tell_all(const CopyWord& word, Effects& fx) const;
 
-  std::vector<std::vector<bool>> alive_;  // by machine and copy
+  std::vector<Copies> all_;
+  std::vector<std::vector<bool>> alive_;  // by household and copy
   std::uint64_t change_ = 0;              // of what is left
 };
 
-/// Copies of machines of `cast`, which were made alike, become such: each copy, the Director and `callers`, who are all
-/// others that speak with them, are wrapped.
-void join_copies(Cast& cast, const std::vector<Copies>& all, const std::vector<ActorId>& callers);
+/// Copies of machines of `cast`, which were made alike, become such: each copy is wrapped, and so are the Director and all
+/// others, who may speak with them.
+void join_copies(Cast& cast, std::vector<Copies> all);
 
 }  // namespace troupe

@@ -1,7 +1,6 @@
 #include "runtime/system/copied.hpp"
 
 #include "messages/archive_sized.hpp"
-#include "messages/bounds.hpp"
 #include "messages/ending.hpp"
 #include "messages/peers.hpp"
 #include "messages/servers.hpp"
@@ -11,21 +10,7 @@
 namespace troupe {
 namespace {
 
-void tell(ActorId to, CopyWord word, Effects& fx) {
-  fx.pass_on(to, std::move(word), false);
-}
-
-/// Whether a machine that speaks so may pass `message` on. Else it is a question of its sender, who is dead.
-bool may_say(const Message& message, const RoleTag& role) {
-  try {
-    check_may_say(message, role);
-    return true;
-  } catch (const ArchiveError&) {
-    return false;
-  }
-}
-
-/// The same where one is missing.
+/// A message with its sender, or that there is none.
 void archive_one(Archive& a, std::optional<Message>& message) {
   bool there = message.has_value();
   a(there);
@@ -38,22 +23,30 @@ void archive_one(Archive& a, std::optional<Message>& message) {
 
 }  // namespace
 
-Copied::Copied(Copies copies, std::size_t index, std::unique_ptr<Machine> machine)
+Copied::Copied(Copies copies,
+               std::size_t index,
+               std::size_t at,
+               std::unique_ptr<Machine> machine,
+               const std::vector<Copies>& others)
     : copies_(std::move(copies)),
       index_(index),
+      at_(at),
       machine_(std::move(machine)),
-      alive_(copies_.seats.size(), true) {}
+      alive_(copies_.seats.size(), true),
+      hearing_(others),
+      spoken_(copies_.seats.front()[at]) {}
 
 void Copied::on(Message message, double now, Effects& fx) {
   if (struck_off_) {
     return;
   }
-  if (const auto* word = get_if<CopyWord>(&message)) {
+  const auto* word = get_if<CopyWord>(&message);
+  if (word && word->kind != CopyWord::Kind::resumes) {
     heed(*word, message.from, now, fx);
   } else if (is_other(message.from)) {
     take_up(std::move(message));
   } else {
-    inbox_.keep(std::move(message));
+    hear(std::move(message), fx);
   }
   if (!struck_off_) {
     leads() ? lead(now, fx) : follow(fx);
@@ -94,16 +87,39 @@ void Copied::heed(const CopyWord& word, ActorId from, double now, Effects& fx) {
   } else if (word.kind == left) {
     close_up(word, now, fx);
   } else if (word.kind == lost) {
-    dead_.insert(word.input.from);
+    deaf_.insert(word.input.from);
+    spoken_.forget(word.input.from);
+    if (word.number == 0) {  // no other copy of it is left
+      dead_.insert(word.input.from);
+    }
   } else if (word.kind == heard) {
     spoken_.heard(from, word.input);
   }
 }
 
+std::optional<std::size_t> Copied::place_in(const std::vector<ActorId>& seat, ActorId id) {
+  const auto found = std::ranges::find(seat, id);
+  return found == seat.end() ? std::nullopt : std::optional(found - seat.begin());
+}
+
 /// Whether it is another copy.
 bool Copied::is_other(ActorId id) const {
-  return id != own().self &&
-         std::ranges::any_of(copies_.seats, [id](const auto& seat) { return seat.self == id; });
+  for (std::size_t i = 0; i < copies_.seats.size(); ++i) {
+    if (i != index_ && of_copy(i) == id) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Is kept as said by the first copy of whoever has said it.
+void Copied::hear(Message message, Effects& fx) {
+  if (const auto place = place_in(own(), message.from)) {
+    message.from = firsts()[*place];
+  } else if (!hearing_.takes(message, fx)) {
+    return;
+  }
+  inbox_.keep(std::move(message));
 }
 
 /// What the copy before it has sent again.
@@ -115,21 +131,6 @@ void Copied::take_up(Message message) {
   if (asked_ == word.number) {
     resent_ = Taken{.order = word, .input = std::move(message)};
   }
-}
-
-/// The same input of this copy, whose own machines stand for those of the head.
-InputName Copied::here(InputName name) const {
-  for (const Copies::Seat& seat : copies_.seats) {
-    if (name.from == seat.self) {
-      name.from = own().self;
-      break;
-    }
-    if (name.from == seat.aide && seat.aide != kOutside) {
-      name.from = own().aide;
-      break;
-    }
-  }
-  return name;
 }
 
 // -- taking it -------------------------------------------------------------------------------------
@@ -161,7 +162,7 @@ void Copied::follow(Effects& fx) {
 
 /// What the order names, where it has come; else, where it will not come, it is asked for.
 std::optional<Copied::Found> Copied::find(const CopyWord& order, Effects& fx) {
-  const InputName name = here(order.input);
+  const InputName& name = order.input;
   if (message_name(name.message) == "Alarm") {
     return Found{sent_by(name.from, Alarm{})};
   }
@@ -176,9 +177,7 @@ std::optional<Copied::Found> Copied::find(const CopyWord& order, Effects& fx) {
   }
   if (dead_.contains(name.from) && asked_ != order.number) {
     asked_ = order.number;
-    tell(copies_.seats[*before()].self,
-         {.kind = CopyWord::Kind::missing, .number = order.number},
-         fx);
+    tell_copy(of_copy(*before()), {.kind = CopyWord::Kind::missing, .number = order.number}, fx);
   }
   return {};
 }
@@ -190,7 +189,7 @@ void Copied::take(std::optional<Message> message, const CopyWord& order, Effects
   head_ = order.head;
   now_ = order.now;
   if (message) {
-    if (next() && message->from != own().self && message->from != own().aide) {
+    if (next() && !place_in(firsts(), message->from)) {
       taken.input = message;
     }
     hand_over(*std::move(message), order.now, fx);
@@ -210,7 +209,8 @@ void Copied::hand_over(Message message, double now, Effects& fx) {
         understands(machine_->role(), message), "it does not understand ", message_name(message));
     machine_->on(std::move(message), now, made);
   } catch (const BadSender& bad) {
-    bad_.emplace(bad.what(), bad.from.value_or(from));  // every copy finds the same, and goes on
+    // Every copy finds the same, and goes on.
+    bad_.emplace(bad.what(), hearing_.speaker_of(bad.from.value_or(from)));
     made.clear();
   }
   note(made, fx);
@@ -220,14 +220,7 @@ void Copied::hand_over(Message message, double now, Effects& fx) {
 void Copied::note(Effects& made, Effects& fx) {
   TROUPE_CHECK(!made.ending, "who ends the run has no copies");
   for (Effects::Send& one : made.sends) {
-    if (one.to == own().self || one.to == own().aide) {
-      fx.sends.push_back(std::move(one));
-      continue;
-    }
-    if (auto* down = get_if<Down>(&one.message)) {
-      down->id = kOutside;  // every copy would find the same
-    }
-    spoken_.note(taken_, std::move(one));
+    note(std::move(one), fx);
   }
   for (Run& job : made.runs) {
     fx.run(std::move(job));
@@ -244,107 +237,21 @@ void Copied::note(Effects& made, Effects& fx) {
   }
 }
 
-// -- along the chain -------------------------------------------------------------------------------
-
-/// The nearest living copy before this one.
-std::optional<std::size_t> Copied::before() const {
-  for (std::size_t i = index_; i > 0; --i) {
-    if (alive_[i - 1]) {
-      return i - 1;
-    }
-  }
-  return {};
-}
-
-std::optional<std::size_t> Copied::next() const {
-  for (std::size_t i = index_ + 1; i < alive_.size(); ++i) {
-    if (alive_[i]) {
-      return i;
-    }
-  }
-  return {};
-}
-
-void Copied::tell_next(const CopyWord& order, Effects& fx) {
-  if (const auto copy = next()) {
-    tell(copies_.seats[*copy].self, order, fx);
-  }
-}
-
-/// All living copies have taken what the last one has.
-void Copied::confirm_where_last(Effects& fx) {
-  if (!next() && !unconfirmed_.empty()) {
-    tell_confirmed(fx);
-    confirm(taken_);
-  }
-}
-
-/// The last copy does. A copy before the one that has made the order was given up, and may have taken something else.
-void Copied::tell_confirmed(Effects& fx) {
-  for (std::size_t i = head_; i < index_; ++i) {
-    if (alive_[i]) {
-      tell(copies_.seats[i].self, {.kind = CopyWord::Kind::confirmed, .number = taken_}, fx);
-    }
-  }
-}
-
-void Copied::confirm(std::uint64_t number) {
-  while (!unconfirmed_.empty() && unconfirmed_.front().order.number <= number) {
-    unconfirmed_.pop_front();
-  }
-}
-
-void Copied::resend(std::uint64_t number, ActorId to, Effects& fx) {
-  for (const Taken& taken : unconfirmed_) {
-    if (taken.order.number != number) {
-      continue;
-    }
-    const bool passes = taken.input && may_say(*taken.input, speaks_as());
-    const auto kind = passes ? CopyWord::Kind::resent : CopyWord::Kind::nobodys;
-    tell(to, {.kind = kind, .number = number}, fx);
-    if (passes) {
-      fx.pass_on(to, *taken.input, false);
-    }
-  }
-}
-
-// -- copies that die -------------------------------------------------------------------------------
-
-void Copied::close_up(const CopyWord& left, double now, Effects& fx) {
-  if (left.number <= change_ || left.alive.size() != alive_.size()) {
+void Copied::note(Effects::Send one, Effects& fx) {
+  if (const auto place = place_in(firsts(), one.to)) {
+    one.to = own()[*place];
+    fx.sends.push_back(std::move(one));
     return;
   }
-  change_ = left.number;
-  struck_off_ = !left.alive[index_];  // its aide is dead
-  const bool led = leads();
-  const auto next_before = next();
-  alive_ = left.alive;
-  asked_.reset();
-  if (struck_off_) {
-    return;
+  if (auto* down = get_if<Down>(&one.message)) {
+    down->id = kOutside;  // every copy would find the same
   }
-  if (leads() && !led) {
-    become_head(now, fx);
-  }
-  if (next() == next_before) {
-    return;
-  }
-  if (!next() && unconfirmed_.empty()) {
-    tell_confirmed(fx);  // what the one behind it had confirmed may not have come to all
-  }
-  for (const Taken& taken : unconfirmed_) {
-    tell_next(taken.order, fx);
-  }
-}
-
-/// Nobody alive has taken what this copy was told and has not taken: it has not happened.
-void Copied::become_head(double now, Effects& fx) {
-  told_.clear();
-  last_told_ = taken_;
-  resent_.reset();
-  spoken_.begin(fx);
-  if (alarm_) {
-    fx.wake(std::max(now, *alarm_));
+  const std::vector<ActorId>& copies = hearing_.copies_of(one.to);
+  for (const ActorId to : copies.empty() ? std::vector{one.to} : copies) {
+    if (!deaf_.contains(to)) {
+      one.to = to;
+      spoken_.note(taken_, one);
+    }
   }
 }
 
@@ -388,9 +295,11 @@ void Copied::archive(Archive& a) {
     now_,
     alarm_,
     dead_,
+    deaf_,
     asked_,
     announced_,
     resent_,
+    hearing_,
     spoken_,
     struck_off_);
 }

@@ -25,11 +25,17 @@
 // A head that was given up may go on, and know nothing of it for a while. What it has taken since is confirmed by nobody:
 // an order names the head that has made it, and copies before that are told of nothing that follows.
 //
+// Copies are of households: of machines that play together, are lost together and speak with each other at once, each in
+// its own process. What one of them is told by another follows from inputs of that household, which the other copies get,
+// too; so nothing of it is held back, and nothing goes to another process. A machine speaks as the first copy, and knows
+// the others of its household, and all other machines, as theirs.
+//
 // Invariants: an input is taken once by each copy, and as the same number by all that take it. What leaves the head
 // follows from inputs that all living copies have taken. A recipient gets what the machine says once, in its order.
 #pragma once
 
 #include "messages/bad_sender.hpp"
+#include "runtime/system/hearing.hpp"
 #include "runtime/system/inbox.hpp"
 #include "runtime/system/machine.hpp"
 #include "runtime/system/spoken.hpp"
@@ -46,25 +52,15 @@
 
 namespace troupe {
 
-/// The copies of one machine, in their order. Who speaks with it knows the first.
-struct Copies {
-  struct Seat {
-    ActorId self = 0;
-    ActorId aide = kOutside;  // a machine of its own, that speaks with no other; kOutside: none
-  };
-
-  std::vector<Seat> seats;
-  ActorId census =
-      kOutside;  // the director, who alone tells what is left and lost; join_copies() fills it in
-  // Of the record of a loss
-  std::int32_t chunk = 0;
-  std::size_t slice = 0;
-};
-
 class Copied final : public Machine {
  public:
-  /// `index`: which of them this is. The machine does not end the run.
-  Copied(Copies copies, std::size_t index, std::unique_ptr<Machine> machine);
+  /// The machine that is number `at` in its household, whose copy `index` this is; `others`: of other households. It does
+  /// not end the run.
+  Copied(Copies copies,
+         std::size_t index,
+         std::size_t at,
+         std::unique_ptr<Machine> machine,
+         const std::vector<Copies>& others = {});
 
   void on(Message message, double now, Effects& effects) override;
   std::string waits_for() const override;
@@ -72,6 +68,8 @@ class Copied final : public Machine {
   void archive(Archive& a) override;
 
   RoleTag speaks_as() const override { return machine_->speaks_as(); }
+
+  Machine& core() override { return machine_->core(); }
 
  private:
   /// An input that was taken and is not confirmed.
@@ -87,14 +85,16 @@ class Copied final : public Machine {
     std::optional<Message> message{};
   };
 
-  InputName here(InputName name) const;
+  static std::optional<std::size_t> place_in(const std::vector<ActorId>& seat, ActorId id);
   bool is_other(ActorId id) const;
+  void hear(Message message, Effects& fx);
   void believe(const CopyWord& word, ActorId from) const;
   void heed(const CopyWord& word, ActorId from, double now, Effects& fx);
   void take_up(Message message);
   void take(std::optional<Message> message, const CopyWord& order, Effects& fx);
   void hand_over(Message message, double now, Effects& fx);
   void note(Effects& made, Effects& fx);
+  void note(Effects::Send one, Effects& fx);
   void lead(double now, Effects& fx);
   void follow(Effects& fx);
   std::optional<Found> find(const CopyWord& order, Effects& fx);
@@ -111,10 +111,21 @@ class Copied final : public Machine {
 
   bool leads() const { return !before(); }
 
-  const Copies::Seat& own() const { return copies_.seats[index_]; }
+  /// The household of this copy, and as all speak of it.
+  const std::vector<ActorId>& own() const { return copies_.seats[index_]; }
+
+  const std::vector<ActorId>& firsts() const { return copies_.seats.front(); }
+
+  static void tell_copy(ActorId to, CopyWord word, Effects& fx) {
+    fx.pass_on(to, std::move(word), false);
+  }
+
+  /// This machine of copy `index`.
+  ActorId of_copy(std::size_t index) const { return copies_.seats[index][at_]; }
 
   Copies copies_;
   std::size_t index_;
+  std::size_t at_;
   std::unique_ptr<Machine> machine_;
   std::vector<bool> alive_;   // by copy
   std::uint64_t change_ = 0;  // the last of them
@@ -127,9 +138,11 @@ class Copied final : public Machine {
   double now_ = 0;                      // when the last input was taken
   std::optional<double> alarm_;         // that the machine has asked for
   std::set<ActorId> dead_;              // senders from which nothing more comes
+  std::set<ActorId> deaf_;              // to whom nothing more is said
   std::optional<std::uint64_t> asked_;  // that is missing, as long as it has not come
   std::optional<std::pair<ActorId, CopyWord>> announced_;  // who sends what next
   std::optional<Taken> resent_;
+  Hearing hearing_;
   Spoken spoken_;
   bool struck_off_ = false;         // the others go on without this one
   std::optional<BadSender> bad_{};  // of the turn that is under way

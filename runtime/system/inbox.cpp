@@ -15,6 +15,9 @@ InputName name_of(const Message& message) {
           name.number = m.sequence;
         } else if constexpr (requires { m.request; }) {
           name.number = m.request;
+        } else if constexpr (requires { m.lane; }) {
+          name.number =
+              static_cast<std::uint64_t>(m.lane);  // jobs of two lanes do not wait for each other
         }
       },
       message);

@@ -161,6 +161,9 @@ class Machine {
   /// Which messages it understands.
   virtual RoleTag role() const { return AnyRole{}; }
 
+  /// Itself, or what it is wrapped around.
+  virtual Machine& core() { return *this; }
+
   /// The role that it sends messages as. A machine around another one understands more, but speaks as the inner one.
   virtual RoleTag speaks_as() const { return role(); }
 };

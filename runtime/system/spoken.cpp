@@ -30,6 +30,8 @@ void Spoken::note(std::uint64_t input, Effects::Send send) {
 }
 
 void Spoken::note(std::uint64_t input, RecordEntry entry) {
+  entry.teller = self_;
+  entry.number = ++records_;
   recorded_.push_back({.input = input, .entry = std::move(entry)});
 }
 
@@ -47,6 +49,11 @@ void Spoken::heard(ActorId by, const InputName& name) {
   } else {
     said_.erase(found);
   }
+}
+
+void Spoken::forget(ActorId by) {
+  heard_.erase(by);
+  std::erase_if(said_, [by](const Said& one) { return one.to == by; });
 }
 
 void Spoken::say(std::uint64_t confirmed, Effects& fx) {
@@ -87,7 +94,7 @@ void Spoken::Recorded::archive(Archive& a) {
 }
 
 void Spoken::archive(Archive& a) {
-  a(said_, heard_, recorded_, released_, begun_);
+  a(records_, said_, heard_, recorded_, released_, begun_);
 }
 
 }  // namespace troupe

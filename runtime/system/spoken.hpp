@@ -18,12 +18,18 @@ class Spoken {
   /// Records that are kept: more than can be on their way.
   static constexpr std::size_t kRecordsMax = 4096;
 
+  /// Of machine `self`.
+  explicit Spoken(ActorId self) : self_(self) {}
+
   /// What has followed from input number `input`, in its order.
   void note(std::uint64_t input, Effects::Send send);
   void note(std::uint64_t input, RecordEntry entry);
 
   /// `by` has got what was named so.
   void heard(ActorId by, const InputName& name);
+
+  /// `by` is lost, and gets nothing more.
+  void forget(ActorId by);
 
   /// Of the head: what follows from inputs up to `confirmed` and was not said yet.
   void say(std::uint64_t confirmed, Effects& fx);
@@ -55,7 +61,9 @@ class Spoken {
     void archive(Archive& a);
   };
 
-  std::deque<Said> said_;  // and is not acknowledged
+  ActorId self_;
+  std::uint64_t records_ = 0;  // so far
+  std::deque<Said> said_;      // and is not acknowledged
   std::map<ActorId, std::uint64_t>
       heard_;                      // how much was acknowledged, by all that were told something
   std::deque<Recorded> recorded_;  // the last ones

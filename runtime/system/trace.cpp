@@ -103,8 +103,6 @@ class Traced final : public Machine {
   Traced(std::unique_ptr<Machine> machine, ActorId id, Trace::Place& place)
       : machine_(std::move(machine)), id_(id), place_(place) {}
 
-  Machine* machine() const { return machine_.get(); }
-
   void on(Message message, double now, Effects& fx) override {
     place_.begin(now);
     TraceEvent handled{.start = nanoseconds(now),
@@ -134,6 +132,8 @@ class Traced final : public Machine {
   RoleTag role() const override { return machine_->role(); }
 
   RoleTag speaks_as() const override { return machine_->speaks_as(); }
+
+  Machine& core() override { return machine_->core(); }
 
  private:
   struct Before {
@@ -385,11 +385,6 @@ std::map<int, Result<Trace::Part>> Trace::others(std::size_t machines) {
   }
   pieces_.clear();
   return parts;
-}
-
-Machine* untraced(Machine* machine) {
-  auto* const traced = dynamic_cast<Traced*>(machine);
-  return traced ? traced->machine() : machine;
 }
 
 }  // namespace troupe

@@ -117,7 +117,4 @@ class Trace {
   std::map<int, std::string> pieces_;
 };
 
-/// The machine that `machine` was before a trace was put around it.
-Machine* untraced(Machine* machine);
-
 }  // namespace troupe

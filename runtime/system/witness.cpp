@@ -88,8 +88,8 @@ void Witness::delivered(ActorId to, const Message& message) {
   if (const auto* upload = get_if<Upload>(&message)) {
     arrived(servers_[to], *upload);
   } else if (const auto* combine = get_if<Combine>(&message)) {
-    servers_[combine->from.id].optimizer = to;
-    taken(combine->from.id, *combine);
+    servers_[message.from].optimizer = to;
+    taken(message.from, *combine);
   } else if (const auto* combined = get_if<Combined>(&message)) {
     made(servers_[to], *combined);
   } else if (holds_alternative<Verdict>(message)) {
@@ -214,6 +214,9 @@ void Witness::answered(ActorId id, const Answer& m) {
 }
 
 void Witness::recorded(const RecordEntry& entry) {
+  if (!told_once_.is_news(entry)) {
+    return;
+  }
   if (const auto* record = std::get_if<AppliedRecord>(&entry)) {
     applied(*record);
   } else if (const auto* told = std::get_if<ServerRecord>(&entry)) {
@@ -230,20 +233,7 @@ void Witness::recorded(const RecordEntry& entry) {
   }
 }
 
-/// A copy that takes the place of one that was lost tells again what may not have been told.
-bool Witness::told_before(const AppliedRecord& m) const {
-  const auto to = applied_to_.find({-1, m.stamp.chunk, m.slice});
-  if (first_of_.empty() || to == applied_to_.end() || m.applied_to > to->second) {
-    return false;
-  }
-  const auto last = applied_.find({m.stamp.replica, m.stamp.chunk, m.slice});
-  return last == applied_.end() ? resumed_ : m.stamp.batch <= last->second;
-}
-
 void Witness::applied(const AppliedRecord& m) {
-  if (told_before(m)) {
-    return;
-  }
   const auto [last, first] =
       applied_.try_emplace({m.stamp.replica, m.stamp.chunk, m.slice}, m.stamp.batch);
   law(first || m.stamp.batch > last->second,

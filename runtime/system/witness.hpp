@@ -24,6 +24,7 @@
 #include "messages/message.hpp"
 #include "messages/record.hpp"
 #include "messages/servers.hpp"
+#include "messages/told_once.hpp"
 
 #include <cstdint>
 #include <map>
@@ -123,7 +124,6 @@ class Witness {
   void made(Server& server, const Combined& combined);
   void answered(ActorId server, const Answer& answer);
   ActorId first_of(ActorId server) const;
-  bool told_before(const AppliedRecord& record) const;
 
   /// A copy of a server goes with either of its machines.
   bool is_lost(ActorId id, const Server& server) const {
@@ -148,7 +148,8 @@ class Witness {
   std::set<std::int32_t> dead_;
   std::map<std::int32_t, std::int64_t> lives_;  // by replica: how often it has come back
   using Part = std::tuple<std::int32_t, std::int32_t, std::size_t>;  // replica, chunk, slice
-  std::map<Part, std::int64_t> applied_;                             // the last mini-batch
+  ToldOnce told_once_;
+  std::map<Part, std::int64_t> applied_;     // the last mini-batch
   std::map<Part, std::int64_t> applied_to_;  // the last version; with servers of replica -1
 };
 

@@ -522,7 +522,8 @@ TEST_CASE("explain knows keys, presets and terms, too", "[apps]") {
   CHECK_THAT(explained("delay"), says("updates of a chunk between"));
   CHECK_THAT(
       explained("lost_copy"),
-      says("lost_copy (a line of metrics.jsonl)\n  a copy of a server is lost\n    server\n") &&
+      says(
+          "lost_copy (a line of metrics.jsonl)\n  a copy of a stage or server is lost\n    of\n") &&
           says("    left: copies that are left\n    cause\n    seconds\n"));
   for (const char* kind : {"header", "train", "evaluation", "replica", "returned", "restart"}) {
     CHECK_THAT(explained("metrics.jsonl"), says(std::string("\n") + kind + " (a line of"));

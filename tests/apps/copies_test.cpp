@@ -173,7 +173,7 @@ TEST_CASE("copies that could be lost together are refused, in a sentence", "[app
     return said.err;
   };
   CHECK_THAT(refused({kSynchronous, "replicas.copies=2"}, "2"),
-             says("replicas.copies: 2 copies of each server need 2 processes besides the first"));
+             says("placement.copies: 2 copies of server-0.0 need 2 processes besides the first"));
   CHECK_THAT(refused({kSynchronous, "replicas.copies=2", "placement.on=[\"server-*=1\"]"}, "3"),
              says("server-0.0 and server-0.0-copy-1 would both be lost with process 1"));
   CHECK_THAT(refused({kSynchronous, "replicas.copies=2", "placement.on=[\"server-0.0=0\"]"}, "3"),

@@ -287,7 +287,7 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       ServerRecord{.version = 9},
       LossOfReplica{.replica = 1, .cause = "gone"},
       ReturnOfReplica{.replica = 1, .batch = 8, .missed = 3},
-      LossOfCopy{.chunk = 1, .slice = 2, .copy = 1, .left = 2, .cause = "gone"},
+      LossOfCopy{.of = "server-1.2", .copy = 1, .left = 2, .cause = "gone"},
       TrafficRecord{.bytes = 12},
       PredictionRecord{.stamp = {.batch = 3}, .result = x},
       SignalRecord{.stamp = {.batch = 3}, .synthetic = true},
@@ -297,12 +297,16 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       ReplicaRecord{.replica = 1, .step = 3, .loss = 0.5, .accuracy = 0.25, .has_accuracy = true},
       PassedOverRecord{.evaluations = 7}};
   for (RecordEntry record : records) {
+    record.teller = 4;
+    record.number = 17;
     Archive a;
     archive(a, record);
     Archive b(a.take());
     RecordEntry again;
     archive(b, again);
     b.expect_end();
+    CHECK(again.teller == 4);
+    CHECK(again.number == 17);
     REQUIRE(again.index() == record.index());
     if (const auto* busy = std::get_if<BusyRecord>(&again)) {
       CHECK(std::string(busy->what) == "forward");
@@ -315,7 +319,7 @@ TEST_CASE("messages and records cross as they are, tensors of the host as handle
       CHECK(returned->missed == 3);
     }
     if (const auto* copy = std::get_if<LossOfCopy>(&again)) {
-      CHECK(copy->slice == 2);
+      CHECK(copy->of == "server-1.2");
       CHECK(copy->copy == 1);
       CHECK(copy->left == 2);
       CHECK(copy->cause == "gone");

@@ -5,6 +5,7 @@
 #include "kernels/stream.hpp"
 #include "kernels/update.hpp"
 #include "messages/experiment.hpp"
+#include "messages/told_once.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 #include "runtime/system/threads.hpp"
@@ -32,10 +33,11 @@ class Collector final : public RecordSink, public OrderSink {
     if (record_) {
       record_(entry);
     }
+    if (!told_once_.is_news(entry)) {
+      return std::nullopt;
+    }
     if (const auto* applied = std::get_if<AppliedRecord>(&entry)) {
-      if (!told_before(*applied)) {
-        outcome_.applied.push_back(*applied);
-      }
+      outcome_.applied.push_back(*applied);
     } else if (const auto* loss = std::get_if<LossRecord>(&entry)) {
       const double mean = to_host(loss->result)[0] / static_cast<double>(loss->rows);
       outcome_.losses[loss->stamp] = mean;
@@ -51,14 +53,7 @@ class Collector final : public RecordSink, public OrderSink {
       outcome_.busy.push_back(*busy);
       outcome_.seconds = std::max(outcome_.seconds, busy->end);
     } else if (const auto* server = std::get_if<ServerRecord>(&entry)) {
-      const bool again =
-          std::any_of(outcome_.servers.begin(), outcome_.servers.end(), [&](const auto& other) {
-            return other.chunk == server->chunk && other.slice == server->slice &&
-                   other.group == server->group && !outcome_.lost_copies.empty();
-          });
-      if (!again) {
-        outcome_.servers.push_back(*server);
-      }
+      outcome_.servers.push_back(*server);
     } else if (const auto* copy = std::get_if<LossOfCopy>(&entry)) {
       outcome_.lost_copies.push_back(*copy);
     } else if (const auto* lost = std::get_if<LossOfReplica>(&entry)) {
@@ -81,15 +76,6 @@ class Collector final : public RecordSink, public OrderSink {
   }
 
  private:
-  /// A server that takes the place of a copy that was lost tells again what that may not have told: the same.
-  bool told_before(const AppliedRecord& m) const {
-    return !outcome_.lost_copies.empty() &&
-           std::any_of(outcome_.applied.begin(), outcome_.applied.end(), [&](const auto& other) {
-             return other.stamp == m.stamp && other.slice == m.slice &&
-                    other.applied_to == m.applied_to;
-           });
-  }
-
   static std::uint64_t mix(std::uint64_t z) {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
@@ -97,6 +83,7 @@ class Collector final : public RecordSink, public OrderSink {
   }
 
   Outcome& outcome_;
+  ToldOnce told_once_;
   const std::function<void(const RecordEntry&)>& record_;
 };
 

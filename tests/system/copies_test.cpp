@@ -352,6 +352,85 @@ TEST_CASE("the Witness sees that an update is acknowledged which a copy does not
   CHECK(done.broken.starts_with("a law of runs with faults is broken (kept)"));
 }
 
+// -- stages ----------------------------------------------------------------------------------------
+
+namespace {
+
+/// Copies of all stages and servers, over `copies` + 2 hosts behind the Director's, none of which has two of the same.
+proto::Experiment stages_task(int copies, const Options& set) {
+  const Options several{"placement.copies=[\"*=" + std::to_string(copies) + "\"]",
+                        concat("clock.faults.hosts=", copies + 3)};
+  return experiment(tiny_task("10,9,8", "relu"),
+                    joined(joined({"stop.updates=40",
+                                   "record.evaluate=true",
+                                   "record.evaluate_every=10",
+                                   "optimizer.learning_rate=0.01",
+                                   "clock.forward.seconds=[1]",
+                                   "clock.forward.gamma.shape=4",
+                                   "clock.link.seconds=[0.1]",
+                                   "clock.faults.wire.delay=0.1"},
+                                  copies > 1 ? several : Options{"clock.faults.hosts=1"}),
+                           set));
+}
+
+void check_ended(const Outcome& done) {
+  INFO(done.ending.cause << done.broken);
+  REQUIRE(done.broken.empty());
+  REQUIRE(done.ending.exit_code == 0);
+}
+
+const std::string kAsync = "pipeline.schedule=async_one_f_one_b";
+
+/// Whose weights do not depend on who comes first.
+const std::vector<Options> kPipelines{
+    {"pipeline.stages=3"},
+    {"pipeline.stages=3", kAsync, "pipeline.weights=stash"},
+    {"pipeline.stages=3", kAsync, "pipeline.weights=spectrain", "placement.optimizer=own"},
+    {"pipeline.stages=3", kAsync, "decoupled=local_loss"},
+    {"pipeline.stages=3", kAsync, "decoupled=greedy"},
+    {"pipeline.stages=2", "replicas.count=2", "replicas.exchange=synchronous", "replicas.shards=2"},
+    {"pipeline.stages=2", "replicas.count=2", "replicas.exchange.synchronous.reduction=ring"},
+    {"pipeline.stages=1", "replicas.count=3", "replicas.exchange.averaging.period=4"},
+};
+
+}  // namespace
+
+TEST_CASE("copies of stages change no weight", "[system][copies][stages]") {
+  for (const Options& set : kPipelines) {
+    INFO(joined(set, {}).back());
+    const Outcome alone = run(stages_task(1, set));
+    REQUIRE(alone.ending.exit_code == 0);
+    for (const int copies : {2, 3}) {
+      const Outcome done = run(stages_task(copies, set));
+      check_ended(done);
+      CHECK(same(done.weights, alone.weights));
+      CHECK(done.losses == alone.losses);
+      CHECK(done.lost_copies.empty());
+    }
+  }
+}
+
+TEST_CASE("copies of stages die at any time and no weight changes", "[system][copies][stages]") {
+  for (const Options& set : kPipelines) {
+    const Outcome alone = run(stages_task(1, set));
+    int lost = 0;
+    for (int seed = 0; seed < 24; ++seed) {
+      INFO(set.back() << ", seed " << seed);
+      Dice dice(static_cast<std::uint64_t>(seed));
+      const int copies = 2 + seed % 2;
+      const char* const what = seed % 4 == 3 ? "freezes" : "crashes";
+      const Options faults = joined({"clock.faults.freezes.seconds=4"}, losses(dice, copies, what));
+      const Outcome done = run(stages_task(copies, joined(set, faults)));
+      check_ended(done);
+      CHECK(same(done.weights, alone.weights));
+      CHECK(done.losses == alone.losses);
+      CHECK(done.evaluations.size() == alone.evaluations.size());
+      lost += static_cast<int>(done.lost_copies.size());
+    }
+    CHECK(lost > 24);
+  }
+}
+
 // -- checkpoints -----------------------------------------------------------------------------------
 
 namespace {

@@ -117,16 +117,6 @@ std::string numbers(Dice& dice, std::int64_t n, std::int64_t least, std::int64_t
   return list + "]";
 }
 
-/// Whether servers of the scheme can have copies (replicas.copies).
-bool can_have_copies(const std::string& scheme, bool several_servers) {
-  const auto has = [&](const char* word) {
-    return scheme.find(word) != std::string::npos;
-  };
-  const bool one_decides =
-      has("ringmaster") || has("backup") || has("asynchronous") || has("quorum");
-  return !has("halos") && !has("reduction") && !(several_servers && one_decides);
-}
-
 /// Each copy of the servers on a host of its own, and replicas on any of them.
 void place_copies(Dice& dice, std::int64_t copies, std::int64_t replicas, Options& set) {
   std::string on;
@@ -189,8 +179,8 @@ Options draw(std::uint64_t seed) {
     set.push_back(concat("replicas.exchange.halos.accumulate=", 1 + dice.below(4)));
     set.push_back("clock.between_servers.seconds=" + dice.of({"[0]", "[0.5]", "[3]"}));
   }
-  const bool several = stages == 2 || std::count(set.begin(), set.end(), "replicas.shards=2") > 0;
-  const bool copied = can_have_copies(set.front(), several) && dice.chance(0.35);
+  const bool served = set.front().find("reduction") == std::string::npos;
+  const bool copied = served && dice.chance(0.35);
   const std::int64_t copies = copied ? 2 + dice.below(2) : 1;
   if (copied) {
     place_copies(dice, copies, replicas, set);

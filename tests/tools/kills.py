@@ -11,6 +11,7 @@ By role, the process that is disturbed, one to three times a run:
   director  the lead of the pipeline, whose run is then gone on with by --resume
   worker    one that plays a replica of asynchronous servers; another takes its place while the run goes on (--back)
   copy      one or two of the three that have a copy of each server each, of synchronous replicas; the run goes on with the third
+  module    the same, of each stage of a pipeline with stashes, of decoupled modules, or of two replicas with servers
 Four of five are killed with SIGKILL. The others are stopped (SIGSTOP) and go on (SIGCONT) after up to 5 s, which is longer than a
 silence may be: they may be given up or not.
 
@@ -43,6 +44,9 @@ TASK = ["data.teacher.train=1000", "data.teacher.test=500", "stop.epochs=0", "cl
         "record.checkpoint.every=20"]  # fmt: skip
 PIPELINE = ["pipeline.stages=4", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash", "stop.updates=1500"]
 SYNCHRONOUS = ["pipeline.stages=1", "replicas.count=3", "replicas.exchange=synchronous", "stop.updates=400"]
+COPIED = ["pipeline.stages=2", "pipeline.schedule=async_one_f_one_b", "stop.updates=300", 'placement.copies=["*=3"]']
+REPLICAS = ["pipeline.schedule=one_f_one_b", "replicas.count=2", "replicas.exchange=synchronous"]
+NOBODY_COMES = ("copy", "module")  # to take the place of a copy: one of them is left
 ROLES = {
     # role: [settings of which one is drawn], processes, those that may be disturbed
     "stage": ([PIPELINE], 4, [1, 2, 3]),
@@ -50,6 +54,7 @@ ROLES = {
     "reducer": ([[*SYNCHRONOUS, f"replicas.exchange.synchronous.reduction={how}"] for how in ("ring", "tree")], 3, [1, 2]),
     "director": ([PIPELINE], 4, [0]),
     "copy": ([[*SYNCHRONOUS, "replicas.copies=3", 'placement.on=["stage-*=0"]']], 4, [1, 2, 3]),
+    "module": ([[*COPIED, *how] for how in (["pipeline.weights=stash"], ["decoupled=local_loss"], REPLICAS)], 4, [1, 2, 3]),
     "worker": ([["pipeline.stages=1", "replicas.count=4", "stop.updates=2500", "record.order=true"]], 4, [1, 2, 3]),
 }
 
@@ -106,8 +111,8 @@ def nodes_of(lead):
 def deaths_of(drawn, role):
     """[(seconds after the run, or what goes on with it, began to train; process; how long it is frozen, or None)]"""
     _, _, who = ROLES[role]
-    # Nobody takes the place of a copy: one of them is left.
-    victims = drawn.sample(who, drawn.choice([1, 2])) if role == "copy" else [drawn.choice(who) for _ in range(drawn.choice([1, 1, 2, 3]))]
+    victims = (drawn.sample(who, drawn.choice([1, 2])) if role in NOBODY_COMES
+               else [drawn.choice(who) for _ in range(drawn.choice([1, 1, 2, 3]))])  # fmt: skip
     return [(drawn.uniform(0, 1.2), victim, drawn.uniform(0.1, FROZEN_MAX) if drawn.random() < FROZEN else None) for victim in victims]
 
 
@@ -159,7 +164,7 @@ class Disturbed(Watched):
     def disturb(self, after, who, frozen):
         """False where it has ended before."""
         end = time.monotonic() + after
-        some = 1 if self.role == "copy" and self.nodes else self.processes - 1  # there were all, and those that die stay dead
+        some = 1 if self.role in NOBODY_COMES and self.nodes else self.processes - 1  # there were all, and those that die stay dead
         whole = lambda: time.monotonic() >= end and len(nodes_of(self.process.pid)) >= some  # noqa: E731
         if not self.wait_until(whole):
             return False
@@ -231,7 +236,7 @@ def play(program, role, seed, undisturbed):
     drawn = random.Random(f"{role} {seed}")
     settings = drawn.choice(ROLES[role][0])
     # What a copy had told another may be in the record where its own last deliveries are not.
-    recorded = role not in ("director", "copy") and drawn.random() < 1 / 3
+    recorded = role not in ("director", *NOBODY_COMES) and drawn.random() < 1 / 3
     settings = settings + (["record.order=true"] if recorded and role != "worker" else [])
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"

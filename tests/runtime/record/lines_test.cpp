@@ -13,10 +13,9 @@ using namespace troupe;
 TEST_CASE("the line of a record has its kind first and the time last", "[record]") {
   CHECK(text_of_line(RecordLine<LossOfReplica>{{.replica = 1, .cause = "gone"}, 2.5}) ==
         R"({"kind":"lost","replica":1,"cause":"gone","seconds":2.5})");
-  CHECK(
-      text_of_line(RecordLine<LossOfCopy>{
-          {.chunk = 1, .slice = 2, .copy = 1, .left = 1, .cause = "gone"}, 3}) ==
-      R"({"kind":"lost_copy","server":"server-1.2","copy":1,"left":1,"cause":"gone","seconds":3})");
+  CHECK(text_of_line(RecordLine<LossOfCopy>{
+            {.of = "server-1.2", .copy = 1, .left = 1, .cause = "gone"}, 3}) ==
+        R"({"kind":"lost_copy","of":"server-1.2","copy":1,"left":1,"cause":"gone","seconds":3})");
   CHECK(text_of_line(AngleLine{.step = 4, .chunk = 1}) ==
         R"({"kind":"angle","step":4,"module":"module-1","degrees":null})");
 }

@@ -479,25 +479,32 @@ TEST_CASE("replicas that come back are told with where they go on", "[record]") 
 TEST_CASE("copies of servers that are lost are told, and what is told again counts once",
           "[record]") {
   Bench bench({"replicas.count=2", "replicas.copies=3"}, 1, 4, true);
+  const auto tell = [&](RecordEntry entry, std::int64_t number, double now) {
+    entry.teller = 9;
+    entry.number = static_cast<std::uint64_t>(number);
+    CHECK_FALSE(bench.recorder->on(entry, now));
+  };
   const auto applied = [&](std::int32_t replica, std::int64_t batch, std::int64_t to) {
     const AppliedRecord record{.stamp = {.replica = replica, .batch = batch},
                                .applied_to = to,
                                .reads = {{.forward_version = to}}};
-    CHECK_FALSE(bench.recorder->on(record, 1));
+    tell(record, to + 1, 1);
   };
   applied(0, 0, 0);
   applied(1, 0, 1);
   applied(0, 1, 2);
   CHECK_FALSE(bench.recorder->on(
-      LossOfCopy{.copy = 1, .left = 2, .cause = "server-0.0-copy-1: it is gone"}, 2.5));
+      LossOfCopy{
+          .of = "server-0.0", .copy = 1, .left = 2, .cause = "server-0.0-copy-1: it is gone"},
+      2.5));
   applied(1, 0, 1);
   applied(0, 1, 2);
   applied(1, 1, 3);
   for (int twice = 0; twice < 2; ++twice) {
-    CHECK_FALSE(bench.recorder->on(ServerRecord{.version = 4, .applied = 4, .bytes = 10}, 3));
+    tell(ServerRecord{.version = 4, .applied = 4, .bytes = 10}, 5, 3);
   }
   CHECK(bench.lines("lost_copy") ==
-        std::vector<std::string>{R"({"kind":"lost_copy","server":"server-0.0","copy":1,"left":2,)"
+        std::vector<std::string>{R"({"kind":"lost_copy","of":"server-0.0","copy":1,"left":2,)"
                                  R"("cause":"server-0.0-copy-1: it is gone","seconds":2.5})"});
   const Summary told = bench.recorder->summary(4);
   CHECK(
