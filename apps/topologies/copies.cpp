@@ -24,8 +24,8 @@ Result<void> check_together(const E& e) {
     return {};
   }
   return e.replicas().copies() > 1
-             ? usage_error("replicas.copies: {}, so nothing has copies; right is 1", why)
-             : usage_error("placement.copies: {}, so nothing has copies; right is []", why);
+             ? usage_error("replicas.copies: {}, so nothing has copies; use 1", why)
+             : usage_error("placement.copies: {}, so nothing has copies; use []", why);
 }
 
 Result<void> check_fits(const Blueprint& b) {
@@ -78,7 +78,7 @@ Constraints<E> copy_checks() {
            "replicas.copies: there is no server to copy in this experiment; use 1"},
           {"copies_with_an_order",
            [](const E& e) { return e.clock().faults().wire().numbered(); },
-           "placement.copies: copies rely on links that keep the order of messages; right is "
+           "placement.copies: copies rely on links that keep the order of messages; use "
            "clock.faults.wire.numbered=true"},
       });
   rows.insert(rows.end(), where.begin(), where.end());
