@@ -152,6 +152,7 @@ class Channel {
   std::unique_ptr<FrameStream> line_to(Peer& peer, std::uint32_t stream);
   void reach(Peer& peer);
   static void send_away(Peer& peer);
+  static void look_for_cut(const Peer& peer);
   void admit(Peer& peer);
   void meet(Peer& peer, const std::vector<pollfd>& polled);
   bool meet(Peer& peer, Visitor& visitor);

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::chrono::seconds kVisitMax{10};
 constexpr std::size_t kVisitorsMax = 64;
+constexpr std::chrono::seconds kCutMax{2};
 constexpr std::chrono::milliseconds kReachAgain{200};
 
 }  // namespace
@@ -68,6 +69,14 @@ void Channel::send_away(Peer& peer) {
   std::erase_if(peer.visitors, [&](const Visitor& visitor) {
     return visitor.stream == 0 && now - visitor.line->since() > kVisitMax;
   });
+}
+
+/// A process that has ended is told of otherwise before that.
+void Channel::look_for_cut(const Peer& peer) {
+  const PeerTraffic::Time cut = peer.traffic->cut;
+  if (cut != PeerTraffic::Time{} && std::chrono::steady_clock::now() - cut > kCutMax) {
+    throw WireError("a stream for its tensors is closed");
+  }
 }
 
 void Channel::admit(Peer& peer) {
@@ -135,6 +144,8 @@ void Channel::greet(Peer& peer, std::span<const std::byte> frame) {
   for (std::uint32_t stream = 1; stream <= said.streams; ++stream) {
     if (auto line = line_to(peer, stream)) {
       peer.visitors.push_back({std::move(line), stream});
+    } else {
+      peer.traffic->lost_stream();
     }
   }
 }

@@ -97,6 +97,9 @@ void Channel::turn(std::chrono::steady_clock::time_point& next_tick) {
     next_tick = now + kTick;
     for (Peer* peer : all) {
       send_away(*peer);
+      if (living(*peer)) {
+        believing(*peer, [&] { look_for_cut(*peer); });
+      }
     }
     events_.tick();
   }

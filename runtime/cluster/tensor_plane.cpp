@@ -205,6 +205,9 @@ bool TensorPlane::Thread::send(Stream& stream, Stream::Out& piece) {
   stream.traffic->sent += now.bytes;
   stream.out_done += now.bytes;
   stream.awaits = static_cast<short>(stream.awaits | now.await);
+  if (now.gone) {
+    stream.traffic->lost_stream();
+  }
   if (stream.out_done == piece.bytes.size()) {
     leave(stream, &Stream::out, stream.out_done);
   }
@@ -217,6 +220,8 @@ bool TensorPlane::Thread::receive(Stream& stream, Stream::In& piece) {
   stream.awaits = static_cast<short>(stream.awaits | now.await);
   if (now.bytes > 0) {
     stream.traffic->came(now.bytes);
+  } else if (now.gone) {
+    stream.traffic->lost_stream();
   }
   if (stream.in_done == piece.bytes) {
     Incoming& of = *piece.of;

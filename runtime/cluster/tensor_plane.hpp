@@ -29,8 +29,15 @@ struct PeerTraffic {
     heard = std::chrono::steady_clock::now();
   }
 
+  /// A stream is at its end, and tensors were to go over it.
+  void lost_stream() {
+    Time never{};
+    cut.compare_exchange_strong(never, std::chrono::steady_clock::now());
+  }
+
   std::atomic<std::uint64_t> sent = 0;
   std::atomic<std::uint64_t> received = 0;
+  std::atomic<Time> cut = Time{};  // when that was first; Time{}: never
   std::atomic<Time> heard = std::chrono::steady_clock::now();
 };
 

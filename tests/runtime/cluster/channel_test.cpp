@@ -364,6 +364,15 @@ TEST_CASE("a peer whose frames cannot be believed is heard no more") {
       forger.send(hello_frame(1, "token", 0, {.stream = 1, .streams = 2}));
     }
   }
+  SECTION("a stream for tensors that ends before they have come") {
+    const Tensor load = numbers(2'000'000, 1);
+    forger.send(hello_frame(1, "token", 0, {.streams = 2}));
+    forger.send(header_frame(in_lane(1, {load}), 1, 1));
+    forger.connect();
+    forger.send(hello_frame(1, "token", 0, {.stream = 1, .streams = 2}));
+    forger.send_bytes(bytes_of(load).first(1'000'000));
+    forger.connect();
+  }
   SECTION("a stream for tensors before that of headers") {
     forger.send(hello_frame(1, "token", 0, {.stream = 1, .streams = 1}));
   }
