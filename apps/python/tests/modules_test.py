@@ -190,7 +190,8 @@ TWINS = {
     "target_projection": ({**UNLOCKED, **named("decoupled", "target_projection", strength=0.5)}, "my_module",
                           {**UNLOCKED, **named("decoupled", "target_projection", strength=0.5)}),
     "backpropagation": ({**SHORT, **named("decoupled", "my_backpropagation")}, None, SHORT),
-    "greedy": ({**UNLOCKED, **named("decoupled", "my_greedy", width=8)}, None, {**UNLOCKED, "decoupled.greedy.width": 8, "decoupled.greedy.depth": 1}),
+    "greedy": ({**UNLOCKED, **named("decoupled", "my_greedy", width=8)}, None,
+               {**UNLOCKED, "decoupled.greedy.width": 8, "decoupled.greedy.depth": 1}),
     "plateau": (PLATEAU, "my_extension", PLATEAU),
     "interleaved": ({**DEEP, **named("pipeline.schedule", "my_interleaved")}, None,
                     {**DEEP, "pipeline.schedule.interleaved.chunks": 2}),
@@ -309,9 +310,11 @@ def test_conformance_names_what_is_broken():
 
 
 @pytest.mark.parametrize("make, sentence", [
-    (lambda: type("Far", (InV,), {"name": "far_away", "summary": "", "place": lambda self, stages: [0, stages]}), "there is no stage 2 of 2"),
+    (lambda: type("Far", (InV,), {"name": "far_away", "summary": "", "place": lambda self, stages: [0, stages]}),
+     "there is no stage 2 of 2"),
     (lambda: type("None", (Interleaved,), {"name": "no_chunks", "summary": "", "chunks": lambda self: 0}), "0 chunks a stage"),
-    (lambda: type("Other", (InV,), {"name": "others_chunk", "summary": "", "write": lambda self, s: s.forward(0, 77)}), "has no chunk 77")])
+    (lambda: type("Other", (InV,), {"name": "others_chunk", "summary": "", "write": lambda self, s: s.forward(0, 77)}),
+     "has no chunk 77")])
 def test_a_schedule_of_chunks_that_are_not_there_is_refused(fails, make, sentence):
     with pytest.raises(troupe.Error, match=sentence):
         troupe.sim("teacher-mlp", {**DEEP, **named("pipeline.schedule", make().name)})

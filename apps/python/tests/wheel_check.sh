@@ -35,7 +35,8 @@ assert one.sha256 == troupe.run("teacher-mlp", {"stop.updates": 40}, pipeline={"
 assert (pathlib.Path(troupe.__file__).parent / "_keys.pyi").exists()
 loaded = {line.split()[-1] for line in open("/proc/self/maps") if "/lib" in line and ".so" in line}
 of_system = {pathlib.Path(path).name for path in loaded if path.startswith(("/usr/lib", "/lib"))}
-ours = ("libdnnl", "libgomp", "libcaf", "libprotobuf", "libcpp-httplib", "libprometheus", "libcurl", "libspdlog", "libpng", "libjpeg", "libarchive", "libicu")
+ours = ("libdnnl", "libgomp", "libcaf", "libprotobuf", "libcpp-httplib", "libprometheus", "libcurl", "libspdlog", "libpng", "libjpeg", "libtiff", "libwebp",
+        "libarchive", "libicu")
 assert not [name for name in of_system if name.startswith(ours)], of_system
 assert any("troupe.libs/libdnnl" in path for path in loaded)
 assert len([path for path in loaded if "libtroupe" in path]) == 1, "Troupe itself is there once"

@@ -47,4 +47,5 @@ policy = _decorator(schemes.Policy, "forward", "A Policy that is one function, (
 optimizer = _decorator(schemes.Optimizer, "update", "An Optimizer that is one function, (numbers, w, g, w_new, moments) -> direction.")
 schedule = _decorator(schemes.Schedule, "write", "A Schedule that is one function, (s), which says what a stage does.")
 decoupled = _decorator(schemes.Decoupled, "error", "A Decoupled that is one function, (module, inputs) -> the module's error signal.")
-extension = _decorator(schemes.Extension, "loss", "An Extension that is one function without a state, (of, now) -> a factor on the learning rate, or None.")
+extension = _decorator(schemes.Extension, "loss", "An Extension that is one function without a state, (of, now) -> a factor on the "
+                       "learning rate, or None.")
