@@ -186,7 +186,11 @@ std::string RunNow::json() const {
   };
   JsonObject all;
   all.add("name", run_.name).add("folder", words_of(object_in(line("run")).fields(), "folder"));
-  all.add("state", state_.over ? "over" : "going on").add("silent", state_.silent);
+  all.add("state",
+          state_.over     ? "over"
+          : state_.killed ? "killed"
+                          : "going on")
+      .add("silent", state_.silent);
   for (const char* kind : {"header", "train", "evaluation", "summary", "comparison"}) {
     all.raw(kind, sound(line(kind)));
   }
@@ -214,8 +218,10 @@ std::string RunNow::text(bool diagnose) const {
   const auto header = object("header");
   const std::string clock = words_of(header.fields(), "clock");
   const std::string outcome = words_of(summary.fields(), "outcome");
-  std::string stands = state_.over ? outcome.empty() ? "over" : outcome : "going on";
-  if (!state_.over && state_.silent > kSilentSeconds) {
+  std::string stands = state_.over     ? outcome.empty() ? "over" : outcome
+                       : state_.killed ? "killed"
+                                       : "going on";
+  if (stands == "going on" && state_.silent > kSilentSeconds) {
     stands += ", silent for " + duration(state_.silent) + ": it was killed, or is slow";
   }
   const auto run = object("run");

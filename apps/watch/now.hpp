@@ -19,7 +19,7 @@ class RunNow {
 
   const WatchedState& state() const { return state_; }
 
-  /// An object: name, folder, state ("going on" or "over"), silent, and as they were written the last header, train, evaluation,
+  /// An object: name, folder, state ("going on", "killed" or "over"), silent, and as they were written the last header, train, evaluation,
   /// gap by shard, events (what was lost, and has returned), summary or comparison, and the diagnosis.
   std::string json() const;
   /// Several lines. `diagnose`: with who holds everybody up.

@@ -157,6 +157,7 @@ std::string piece_of_run(const Watched& run, WatchedState state) {
                                      number_in(whole_file(summary), "updates"),
                                      metrics,
                                      number_in(last_line(end_of_lines(metrics), "train"), "step"));
+  state.killed = !goes_on && !state.over && size > 0 && !code;
   state.silent = seconds_since(metrics);
   if (!state.more && (first || !lines.empty() || (state.over && mark != state.have))) {
     const std::string end = state.over ? line_of_object("summary", whole_file(summary)) : "";
@@ -334,6 +335,7 @@ WatchedState state_in(std::string_view piece) {
           .more = flag("more"),
           .anew = flag("anew"),
           .over = flag("over"),
+          .killed = flag("killed"),
           .silent = number_of(fields, "silent"),
           .trials = whole("trials")};
 }

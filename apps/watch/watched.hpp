@@ -29,11 +29,12 @@ struct WatchedState {
   bool anew =
       false;  // the file is not the one that was read before: this piece begins from its beginning
   bool over = false;        // the run has told its end
+  bool killed = false;      // it has not, and nobody is left who could
   double silent = 0;        // seconds since it has written anything
   std::int64_t trials = 0;  // of a comparison that has kept so many
 
   void tell(auto& json) const {
-    json("next", next)("have", have)("more", more)("anew", anew)("over", over);
+    json("next", next)("have", have)("more", more)("anew", anew)("over", over)("killed", killed);
     json("silent", silent)("trials", trials);
   }
 };

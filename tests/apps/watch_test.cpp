@@ -9,7 +9,10 @@
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -176,16 +179,23 @@ TEST_CASE("where a run stands is an object or some lines", "[apps]") {
   write(folder / "metrics.jsonl",
         kHeader + train(1) + kGap + train(50) +
             "not JSON\n{\"kind\":\"lost\",\"replica\":1,\"cause\":\"killed\"}\n");
+  const int writer = ::open((folder / "metrics.jsonl").c_str(), O_RDONLY | O_CLOEXEC);
+  REQUIRE(::flock(writer, LOCK_EX) == 0);  // as who writes it does
   RunNow now(only(folder.path().string()));
   REQUIRE(now.read_on());
   const std::string json = now.json();
   CHECK(has(json, "\"state\":\"going on\""));
+  CHECK(has(now.text(false), "going on, real clock"));
   CHECK(has(json, "\"train\":" + train(50).substr(0, train(50).size() - 1)));
   CHECK(has(json, "\"gap\":{\"shard-1\":0.25}"));
   CHECK(has(json, "\"events\":[{\"kind\":\"lost\",\"replica\":1,\"cause\":\"killed\"}]"));
   CHECK(has(json, "\"summary\":null"));
   CHECK(has(now.text(true), "nobody is held up: the stages work 90.0 % of the time"));
   CHECK_FALSE(has(now.text(false), "nobody"));
+  ::close(writer);
+  REQUIRE(now.read_on());
+  CHECK(has(now.json(), "\"state\":\"killed\""));
+  CHECK(has(now.text(false), "killed, real clock"));
 }
 
 TEST_CASE("nothing of a run becomes a part of the page", "[apps]") {
