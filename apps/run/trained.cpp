@@ -6,6 +6,7 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/checkpoint/store.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -25,7 +26,22 @@ Result<std::string> experiment_beside(const std::string& verb, const TrainedArgu
   if (!fs::exists(weights, code)) {
     return data_error("{}: {}: there is no such folder or file", verb, arguments.weights);
   }
-  const fs::path folder = fs::is_directory(weights, code) ? weights : weights.parent_path();
+  const bool whole = fs::is_directory(weights, code);
+  if (whole && !fs::exists(weights / "weights.safetensors", code)) {
+    const bool run = fs::exists(weights / "experiment.textproto", code);
+    const auto kept = run ? checkpoints_of(weights) : std::vector<fs::path>();
+    return data_error("{}: {}: {}{}",
+                      verb,
+                      arguments.weights,
+                      run ? "the run has no weights, because it has not come to its end"
+                          : "it is no folder of a run, as there is no weights.safetensors in it",
+                      kept.empty() ? ""
+                                   : fill_in("; its newest checkpoint has some: `troupe {} {} {}`",
+                                             verb,
+                                             kept.front().string(),
+                                             arguments.weights));
+  }
+  const fs::path folder = whole ? weights : weights.parent_path();
   const fs::path beside = folder / "experiment.textproto";
   if (!fs::exists(beside, code)) {
     return Error{ErrorKind::usage,

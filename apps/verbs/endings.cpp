@@ -8,6 +8,7 @@
 #include "runtime/data/preparation.hpp"
 #include "runtime/record/progress.hpp"
 
+#include <cmath>
 #include <ostream>
 
 namespace troupe {
@@ -113,20 +114,40 @@ void print_cause(Console& console,
   }
 }
 
-void print_summary(Console& console, const RunResult& result, const std::string& directory) {
+std::string loss_text(double loss) {
+  return number(loss, loss != 0 && std::abs(loss) < 0.001 ? "%.3g" : "%.4f");
+}
+
+std::string fit_text(const Blueprint& blueprint, std::optional<double> test_loss) {
+  const Preparation* const prepared = blueprint.data ? blueprint.data->preparation() : nullptr;
+  return test_loss && prepared && prepared->constant.value_or(0) > 0 &&
+                 blueprint.data->classes() == 0
+             ? number(1 - *test_loss / *prepared->constant) +
+                   " on the test data: 1 is exact, 0 no better than the mean as every answer"
+             : "";
+}
+
+void print_summary(Console& console,
+                   const RunResult& result,
+                   const std::string& directory,
+                   const std::string& fit) {
   const Summary& s = result.summary;
   std::vector<std::vector<std::string>> rows;
   rows.push_back({result.exit_code == 0 ? "done" : "ended",
-                  fill_in("{} updates, {} epochs, {} samples in {} ({} clock): {}",
+                  fill_in("{} updates, {} {}, {} samples in {} ({} clock): {}",
                           grouped(s.updates),
                           number(s.epochs, "%.4g"),
+                          s.epochs == 1 ? "epoch" : "epochs",
                           grouped(s.samples),
                           duration(s.seconds),
                           s.clock,
                           rate_text(s.samples_per_second, s.tokens_per_second))});
   rows.push_back({"loss",
-                  "train " + (s.updates == 0 ? "none" : number(s.train_loss)) +
-                      (s.test_loss ? "  test " + number(*s.test_loss) : "")});
+                  "train " + (s.updates == 0 ? "none" : loss_text(s.train_loss)) +
+                      (s.test_loss ? "  test " + loss_text(*s.test_loss) : "")});
+  if (!fit.empty()) {
+    rows.push_back({"R2", fit});
+  }
   if (s.test_accuracy) {
     rows.push_back({"accuracy", number(100 * *s.test_accuracy, "%.2f %%") + " of the test data"});
   }

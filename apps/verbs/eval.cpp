@@ -2,6 +2,7 @@
 #include "apps/cli/text.hpp"
 #include "apps/run/inference.hpp"
 #include "apps/run/trained.hpp"
+#include "apps/verbs/endings.hpp"
 #include "apps/verbs/verb.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/data/preparation.hpp"
@@ -118,7 +119,11 @@ std::string to_text(const EvalArguments& arguments, const Blueprint& b, const Ev
       {"weights", arguments.trained.weights},
       {"data",
        concat(grouped(e.samples), arguments.split == "train" ? " training" : " test", " samples")},
-      {"loss", number(e.loss)}};
+      {"loss", loss_text(e.loss)}};
+  const bool same = arguments.split == "test" && arguments.trained.data.empty();
+  if (const std::string fit = fit_text(b, e.loss); same && !fit.empty()) {
+    rows.push_back({"R2", fit});
+  }
   if (b.data->classes() > 0) {
     rows.push_back({"accuracy", number(100 * e.accuracy, "%.2f %%")});
   }

@@ -181,7 +181,10 @@ int run_single(Console& console,
     return Interrupts::count() > 0 ? 130 : code;  // while other processes were waited for
   }
   print_cause(console, result->exit_code, result->cause, blueprint.experiment, result->summary);
-  print_summary(console, *result, options.directory ? options.directory->string() : "");
+  print_summary(console,
+                *result,
+                options.directory ? options.directory->string() : "",
+                fit_text(blueprint, result->summary.test_loss));
   const std::string hint =
       result->exit_code == 0 ? constant_hint(blueprint, result->summary) : std::string();
   if (!hint.empty()) {

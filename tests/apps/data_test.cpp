@@ -273,6 +273,19 @@ TEST_CASE("own data trains by AdamW on one stage, and a run that has learnt noth
   const Said learnt = run(tells);
   CHECK(learnt.code == 0);
   CHECK_THAT(learnt.err, !says(hint));
+  std::ofstream(folder / "prices.csv") << [] {
+    std::string text = "area,price\n";
+    for (int i = 0; i < 200; ++i) {
+      text += concat(i * 7 % 50, ',', 20000 * (i * 7 % 50) + 300000, '\n');
+    }
+    return text;
+  }();
+  const std::string prices = "data.csv.path=" + (folder / "prices.csv");
+  const Said fit = run_program(
+      {"sim", "--out", folder / "run", "--set", prices, "--set", "data.csv.values=true"});
+  CHECK_THAT(fit.out, says("\nR2         1.0000 on the test data") || says("\nR2         0.99"));
+  CHECK_THAT(fit.out, says("e-0") && !says(" 0.0000"));
+  CHECK_THAT(run_program({"eval", folder / "run"}).out, says("R2 ") && says(" on the test data"));
   // One answer for all is the best there is.
   const Said nothing = run(table("silent.csv", false));
   CHECK(nothing.code == 0);

@@ -273,6 +273,13 @@ TEST_CASE("what cannot be judged is refused with a sentence", "[apps]") {
   const Said there = run_program({"predict", run, "--out", run});
   CHECK(there.code == 2);
   CHECK_THAT(there.err, Catch::Contains("exists already"));
+  CHECK_THAT(run_program({"eval"}).err,
+             Catch::Contains("eval: WEIGHTS is required: folder of a run, or a file of weights"));
+  std::filesystem::rename(run + "/weights.safetensors", folder / "w.safetensors");
+  CHECK_THAT(run_program({"eval", run}).err, Catch::Contains("it has not come to its end"));
+  CHECK_THAT(run_program({"eval", folder.path().string()}).err,
+             Catch::Contains("it is no folder of a run"));
+  std::filesystem::rename(folder / "w.safetensors", run + "/weights.safetensors");
   std::filesystem::remove(run + "/experiment.textproto");
   CHECK_THAT(run_program({"eval", run}).err, Catch::Contains("`troupe eval WEIGHTS EXPERIMENT`"));
 }
