@@ -1,4 +1,4 @@
-// What papers and other programs call a value or a key of an experiment.
+// What papers and other programs call a value or a key of an experiment, and what one that there is not may mean.
 #pragma once
 
 #include <span>
@@ -31,5 +31,11 @@ std::vector<std::string> meant_by(std::string_view assignment);
 
 /// "model=resnet18 is taken for model.resnet.depth=18"; "" where the assignment says itself what is meant.
 std::string taken_for(std::string_view assignment);
+
+/// ", did you mean "a" or "b"?"; "" where there are none.
+std::string did_you_mean(const std::vector<std::string>& names);
+
+/// Keys that `name` may mean: "batch_size" is data.batch_size; none where none is near.
+std::vector<std::string> keys_meant(std::string_view name);
 
 }  // namespace troupe

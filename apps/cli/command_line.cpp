@@ -8,6 +8,7 @@
 #include "kernels/instruction_set.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/other_names.hpp"
 
 #include <algorithm>
 #include <array>
@@ -64,7 +65,7 @@ constexpr std::array kVerbs{
          "whether a rule keeps what the runtime promises of every rule",
          declare_conformance},
     Verb{"node", "plays its part of runs that are led from other hosts", declare_node},
-    Verb{"keys", "certificates for the hosts of a cluster", declare_keys},
+    Verb{"keys", "the keys of an experiment; with --hosts, certificates for hosts", declare_keys},
     Verb{"doctor", "what this machine has and what would be used", declare_doctor},
     Verb{"completion",
          "a script for a shell, which then completes verbs, options and keys",
@@ -81,9 +82,20 @@ constexpr const char* kExitCodes =
     "not be\n"
     "written; 130 interrupted.";
 
-std::string did_you_mean(const std::string& name, const std::vector<std::string>& names) {
+/// What other programs call verbs of ours.
+constexpr std::pair<std::string_view, std::string_view> kOtherVerbs[] = {{"train", "run"},
+                                                                         {"fit", "run"},
+                                                                         {"simulate", "sim"},
+                                                                         {"evaluate", "eval"},
+                                                                         {"test", "eval"},
+                                                                         {"infer", "predict"},
+                                                                         {"list", "runs"},
+                                                                         {"ls", "runs"}};
+
+/// The one of `names` that is near, if there is one.
+std::vector<std::string> near_one(const std::string& name, const std::vector<std::string>& names) {
   const std::string near = nearest(name, names);
-  return near.empty() ? "" : ", did you mean \"" + near + "\"?";
+  return near.empty() ? std::vector<std::string>() : std::vector{near};
 }
 
 Error unknown_verb(const std::string& name) {
@@ -93,8 +105,13 @@ Error unknown_verb(const std::string& name) {
     names.emplace_back(verb.name);
     legal += (legal.empty() ? "" : ", ") + names.back();
   }
-  return usage_error(
-      "there is no verb \"{}\"{} (verbs: {})", name, did_you_mean(name, names), legal);
+  std::vector<std::string> near = near_one(name, names);
+  for (const auto& [other, verb] : kOtherVerbs) {
+    if (other == name) {
+      near = {std::string(verb)};
+    }
+  }
+  return usage_error("there is no verb \"{}\"{} (verbs: {})", name, did_you_mean(near), legal);
 }
 
 /// What `verb`, or the program where it has no name, cannot do with `word`.
@@ -117,10 +134,17 @@ Error unexpected(const Syntax& verb, const std::string& word) {
   for (const std::string& name : names) {
     legal += (legal.empty() ? "" : ", ") + name;
   }
+  const std::string option = word.substr(0, word.find('='));
+  std::vector<std::string> near = near_one(option, names);
+  if (near.empty() && option.starts_with("--") && std::ranges::count(names, "--set") > 0) {
+    for (const std::string& key : keys_meant(plain_name(option.substr(2)))) {
+      near.push_back("--set " + key + "=VALUE");
+    }
+  }
   return usage_error("{}there is no option \"{}\"{} (options: {}{}",
                      where,
-                     word.substr(0, word.find('=')),
-                     did_you_mean(word.substr(0, word.find('=')), names),
+                     option,
+                     did_you_mean(near),
                      legal,
                      verb.name.empty() ? "; those of a verb stand behind it)" : ")");
 }

@@ -89,9 +89,25 @@ CLI::App* add_verb(CLI::App& app, const Syntax& verb) {
   return added;
 }
 
-/// CLI11's complaint in our words, where it is one that can come up here.
-std::string complaint(const CLI::ParseError& error) {
+/// CLI11's complaint in our words, where it is one that can come up here; `verb` is what was asked for, or nullptr.
+std::string complaint(const CLI::ParseError& error, const Syntax* verb) {
   const std::string text = error.what();
+  if (error.get_name() == "RequiredError" && verb) {
+    const std::string name = text.substr(0, text.find(' '));
+    const auto of = std::ranges::find(verb->options, name, &CommandOption::names);
+    return concat(verb->name,
+                  ": ",
+                  text,
+                  of == verb->options.end() ? "" : ": " + of->doc.substr(0, of->doc.find("; ")));
+  }
+  if (error.get_name() == "ConversionError") {  // "Could not convert: --lr = 0,1"
+    const std::size_t value = std::min(text.find(" = "), text.size() - 3);
+    const std::size_t name = text.find("--");
+    return name < value ? fill_in("{}: \"{}\" is no number that it takes",
+                                  text.substr(name, value - name),
+                                  text.substr(value + 3))
+                        : text;
+  }
   const std::string option = text.substr(0, text.find(": "));
   if (error.get_name() == "ArgumentMismatch") {
     const bool missing = text.ends_with(" missing");
@@ -195,7 +211,11 @@ Result<Request> parse_words(int argc,
     app.exit(asked, text, text);
     return Request{.text = text.str()};
   } catch (const CLI::ParseError& error) {
-    return Error{ErrorKind::usage, complaint(error)};
+    const auto parsed = app.get_subcommands();
+    const auto verb = std::ranges::find_if(verbs, [&](const Syntax& v) {
+      return !parsed.empty() && v.name == parsed.front()->get_name();
+    });
+    return Error{ErrorKind::usage, complaint(error, verb == verbs.end() ? nullptr : &*verb)};
   }
   if (auto before = app.remaining(); !before.empty()) {
     return Request{.extra = std::move(before)};

@@ -91,9 +91,9 @@ std::string length_text(const Blueprint& b) {
   if (b.updates == 0) {
     return batch + ", until stop.seconds or stop.target_accuracy";
   }
-  const double epochs = b.sizes.epochs(b.updates);
+  const double epochs = std::round(b.sizes.epochs(b.updates * b.batches_per_update) * 100) / 100;
   return concat(
-      batch, ", ", grouped(b.updates), " updates (", std::round(epochs * 100) / 100, " epochs)");
+      batch, ", ", grouped(b.updates), " updates (", epochs, epochs == 1 ? " epoch)" : " epochs)");
 }
 
 std::string stages_table(const Blueprint& b) {
@@ -168,13 +168,13 @@ bool tells_replicas(const Blueprint& b) {
 }
 
 std::string optimizer_text(const Blueprint& b) {
-  const OptimizerScheme& scheme = chunk_optimizer(b, 0).scheme();
-  const std::string text = concat(scheme.info.name, ": ", scheme.info.summary);
-  const proto::Replicas& replicas = b.experiment.replicas();
+  const auto& info = chunk_optimizer(b, 0).scheme().info;
+  const double rate = b.experiment.optimizer().learning_rate();
+  const std::string text = fill_in("{}: {}; learning rate {}", info.name, info.summary, rate);
   if (!b.link || !exchange_of(b.experiment).ruled) {
     return text;
   }
-  const RuleScheme& step = step_of(replicas);
+  const RuleScheme& step = step_of(b.experiment.replicas());
   const bool replaced = step.step && !rules().built_in(step);
   return replaced ? fill_in(
                         "{}; not at the servers, where rule {} makes the step itself, whatever "
@@ -341,12 +341,12 @@ std::string warnings(const Blueprint& b) {
   const std::int64_t mini_batches =  // of a replica
       b.updates * std::max<std::int64_t>(1, b.batches_per_update / replicas);
   if (b.link && mini_batches > 0 && b.link->push_every > mini_batches) {
-    doubts.push_back(concat("the replicas exchange what they have learnt after ",
-                            b.link->push_every,
-                            " mini-batches, and the run has ",
-                            mini_batches,
-                            b.link->last > 0 ? ", so only at its end" : ", so never",
-                            ": a shorter period of replicas.exchange, or a longer run"));
+    doubts.push_back(
+        fill_in("the replicas exchange what they have learnt after {} mini-batches, and the run "
+                "has {}, so {}: a shorter period of replicas.exchange, or a longer run",
+                b.link->push_every,
+                mini_batches,
+                b.link->last > 0 ? "only at its end" : "never"));
   }
   std::string text;
   for (const std::string& doubt : doubts) {

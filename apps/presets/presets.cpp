@@ -4,6 +4,7 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/other_names.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -19,13 +20,44 @@ namespace {
 constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
 constexpr const char* kNesterov = "pipeline.weights=nesterov";
 
+/// "--set data.csv.path=x.csv" where what was named as an experiment is data, by its name; "" where it is not.
+std::string as_data(const std::filesystem::path& path) {
+  std::error_code code;
+  std::string extension = path.extension();
+  if (std::filesystem::is_directory(path, code)) {
+    for (const auto& entry : std::filesystem::directory_iterator(path, code)) {
+      extension = entry.is_directory(code)             ? "folder"
+                  : entry.path().extension() == ".npy" ? ".npy"
+                                                       : extension;
+    }
+  }
+  constexpr std::pair<std::string_view, std::string_view> kKinds[] = {{"folder", "folder"},
+                                                                      {".csv", "csv"},
+                                                                      {".tsv", "csv"},
+                                                                      {".npy", "arrays"},
+                                                                      {".npz", "arrays"},
+                                                                      {".safetensors", "arrays"},
+                                                                      {".txt", "text"},
+                                                                      {".bin", "tokens"}};
+  for (const auto& [end, kind] : kKinds) {
+    if (extension == end) {
+      return concat("--set data.", kind, ".path=", path.string());
+    }
+  }
+  return "";
+}
+
 Result<std::string> read_experiment_file(const std::filesystem::path& path) {
   std::error_code code;
   if (std::filesystem::is_directory(path, code)) {
     if (std::filesystem::exists(path / "experiment.textproto", code)) {
       return read_experiment_file(path / "experiment.textproto");
     }
-    return usage_error("{} is a folder without an experiment.textproto", path.string());
+    const std::string data = as_data(path);
+    return usage_error("{} is a folder without an experiment.textproto{}{}",
+                       path.string(),
+                       data.empty() ? "" : "; as data of your own it is ",
+                       data);
   }
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -44,17 +76,22 @@ Result<std::string> read_experiment_file(const std::filesystem::path& path) {
 }
 
 Error unknown_experiment(const std::string& name) {
+  constexpr std::size_t kShown = 4;
   std::vector<std::string> names;
-  std::string legal;
+  std::vector<std::string> near;  // or those that it is a part of
   for (const Preset& preset : presets()) {
     names.emplace_back(preset.name);
-    legal += (legal.empty() ? "" : ", ") + names.back();
+    if (preset.name.find(name) != preset.name.npos && near.size() < kShown) {
+      near.emplace_back(preset.name);
+    }
   }
-  const std::string near = nearest(name, names);
-  return usage_error("there is no preset and no file \"{}\"{} (presets: {})",
-                     name,
-                     near.empty() ? "" : ", did you mean \"" + near + "\"?",
-                     legal);
+  if (std::string one = nearest(name, names); !one.empty()) {
+    near = {std::move(one)};
+  }
+  return usage_error(
+      "there is no preset and no file \"{}\"{} (`troupe run --list` shows the presets)",
+      name,
+      did_you_mean(near));
 }
 
 /// Each path that `message` names, as `changed` makes of it.
@@ -154,6 +191,10 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
         path.has_parent_path() || path.extension() == ".textproto" || path.extension() == ".json";
     if (!is_path && !std::filesystem::exists(path, code)) {
       return unknown_experiment(experiment);
+    }
+    if (const std::string data = as_data(path);
+        !data.empty() && std::filesystem::is_regular_file(path, code)) {
+      return usage_error("{} is no experiment; as data of your own it is {}", experiment, data);
     }
     auto read = read_experiment_file(path);
     TROUPE_TRY(read);

@@ -228,7 +228,7 @@ std::string recut_sentence(const Blueprint& before,
   const std::int64_t finished = drained.updates - checkpoint.step;
   const std::int64_t dropped =
       drained.passed - before.experiment.resumed().mini_batches() - drained.mini_batches;
-  return concat("resumed on another topology at update ",
+  return concat("resumed with other settings at update ",
                 grouped(after.resumed().updates()),
                 ": ",
                 grouped(std::max<std::int64_t>(0, finished)),

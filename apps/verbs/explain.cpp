@@ -293,12 +293,15 @@ Result<int> explain(Console& console, const std::string& name) {
   for (std::string& word : explained_words()) {
     names.push_back(std::move(word));
   }
-  const std::string near = nearest(name, names);
+  std::vector<std::string> near = keys_meant(name);
+  if (std::string one = nearest(name, names); !one.empty()) {
+    near = {std::move(one)};
+  }
   return usage_error(
       "nothing is called \"{}\"{} (`troupe explain` lists the schemes; "
       "keys, presets and the terms of the pages are explained, too)",
       name,
-      near.empty() ? "" : ", did you mean \"" + near + "\"?");
+      did_you_mean(near));
 }
 
 }  // namespace

@@ -16,10 +16,31 @@ std::filesystem::path in_full(const std::string& named) {
   return path.has_filename() ? path : path.parent_path();
 }
 
+/// What can be done with a run that has no checkpoint.
+std::string instead(const std::filesystem::path& run, const std::string& named, const char* verb) {
+  std::error_code code;
+  if (!std::filesystem::exists(run / "experiment.textproto", code)) {
+    return std::filesystem::exists(run, code) ? ", and it is no folder of a run" : "";
+  }
+  const bool trained = std::filesystem::exists(run / "weights.safetensors", code);
+  return fill_in("; {}: troupe {} {}{}",
+                 trained
+                     ? "what it has trained can be trained on"
+                     : "the first would have come after record.checkpoint.seconds, so begin anew",
+                 verb,
+                 named,
+                 trained ? " --set start_from=" + named : "");
+}
+
 }  // namespace
 
 Result<FoundCheckpoint> checkpoint_to_resume(const std::string& named, bool virtual_clock) {
   auto found = find_checkpoint(in_full(named));
+  if (!found && checkpoints_of(in_full(named)).empty()) {
+    return Error{
+        ErrorKind::data,
+        found.error().message + instead(in_full(named), named, virtual_clock ? "sim" : "run")};
+  }
   if (found && found->checkpoint.version != version()) {
     return Error{ErrorKind::data,
                  fill_in("{} was written by troupe {}; this is {}, which may keep other things. "

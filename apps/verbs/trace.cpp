@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct TraceArguments {
-  std::string folder;
+  std::string folder = "runs/latest";
   std::string out;
   bool ledger = false;
 };
@@ -116,8 +116,7 @@ Command declare_trace() {
   return {
       .options = {{.names = "DIR",
                    .value = &arguments->folder,
-                   .doc = "folder of a run with record.trace=true",
-                   .required = true},
+                   .doc = "folder of a run with record.trace=true (default: runs/latest)"},
                   {.names = "--ledger",
                    .value = &arguments->ledger,
                    .doc =

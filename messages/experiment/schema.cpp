@@ -189,14 +189,6 @@ const Key* find_key(std::string_view path) {
 
 namespace {
 
-std::string did_you_mean(const Names& names) {
-  Names shown;
-  for (const std::string& name : names) {
-    shown.push_back('"' + name + '"');
-  }
-  return shown.empty() ? "" : ", did you mean " + joined(shown, " or ") + "?";
-}
-
 /// A misspelt candidate, or those of which `name` is a part ("rate": learning_rate).
 Names near_names(std::string_view name, const Names& candidates) {
   for (const OtherName& other : other_names()) {
@@ -234,6 +226,8 @@ Names paths_ending_in(std::string_view name, const std::string& path) {
   return paths;
 }
 
+}  // namespace
+
 Names meant_keys(const pb::Descriptor& type, const std::string& path, std::string_view name) {
   Names meant = path.empty() ? Names{} : paths_ending_in(name, path);
   if (meant.empty()) {
@@ -251,8 +245,6 @@ Names meant_keys(const pb::Descriptor& type, const std::string& path, std::strin
   }
   return meant;
 }
-
-}  // namespace
 
 Error unknown_key(const std::string& where,
                   const pb::Descriptor& type,
@@ -278,6 +270,19 @@ Error two_alternatives(const std::string& where, const std::string& one, const s
 // -- names ---------------------------------------------------------------------------------------
 
 namespace troupe {
+
+std::string did_you_mean(const std::vector<std::string>& names) {
+  schema::Names shown;
+  for (const std::string& name : names) {
+    shown.push_back('"' + name + '"');
+  }
+  return shown.empty() ? "" : ", did you mean " + schema::joined(shown, " or ") + "?";
+}
+
+std::vector<std::string> keys_meant(std::string_view name) {
+  return schema::meant_keys(schema::root(), "", name);
+}
+
 namespace {
 
 /// Damerau-Levenshtein: inserted, deleted, replaced letters and swapped neighbours.

@@ -45,6 +45,19 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
       "board, plan, runs, plot, trace, watch, top, report, config, data, eval, predict, sample, "
       "sharpness, ckpt, explain, conformance, node, keys, doctor, completion, bench)");
   check_refused({"xyzzyx"}, 2, "there is no verb \"xyzzyx\" (verbs: ");
+  check_refused({"train"}, 2, "there is no verb \"train\", did you mean \"run\"?");
+  check_refused({"run", "lenet5"}, 2, "no file \"lenet5\", did you mean \"mnist-lenet5\"?");
+  check_refused(
+      {"run", "shakespeare"},
+      2,
+      "did you mean \"shakespeare-gpt\" or \"shakespeare-lstm\" or \"shakespeare-llama\"?");
+  check_refused({"run", "--batch-size", "3"},
+                2,
+                "run: there is no option \"--batch-size\", did you mean \"--set "
+                "data.batch_size=VALUE\"?");
+  check_refused({"doctor", "--batch-size"}, 2, "no option \"--batch-size\" (options: --help");
+  check_refused({"run", "--lr", "0,1"}, 2, "--lr: \"0,1\" is no number that it takes");
+  check_refused({"help", "batch_size"}, 2, "did you mean \"data.batch_size\"?");
   check_refused({"--sett"}, 2, "there is no option \"--sett\"");
   check_refused(
       {"--nope", "run", "x"},
@@ -70,7 +83,7 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
   check_refused({"run", "glyps-mlp"},
                 2,
                 "there is no preset and no file \"glyps-mlp\", did you mean \"glyphs-mlp\"? "
-                "(presets: glyphs-mlp, ");
+                "(`troupe run --list` shows the presets)");
   check_refused({"run", "/nonexistent/x.json"},
                 2,
                 "the experiment /nonexistent/x.json cannot be read: No such file or directory");
@@ -549,6 +562,38 @@ TEST_CASE("short forms set their keys, and are the last", "[apps]") {
   const Said resumed = run_program({"run", "--resume", "nowhere", "--lr", "0.1"});
   CHECK(resumed.code == 3);
   CHECK_THAT(resumed.err, says("no checkpoint to go on from"));
+}
+
+TEST_CASE("what is named as an experiment or a run and is something else is told", "[apps]") {
+  const Folder folder;
+  std::ofstream(folder / "t.csv") << "a,y\n1,p\n2,q\n";
+  std::filesystem::create_directories(folder / "photos/cat");
+  check_refused(
+      {"run", folder / "t.csv"},
+      2,
+      "is no experiment; as data of your own it is --set data.csv.path=" + (folder / "t.csv"));
+  check_refused({"run", folder / "photos"},
+                2,
+                "as data of your own it is --set data.folder.path=" + (folder / "photos"));
+  const std::string run = folder / "run";
+  REQUIRE(run_program({"sim", "quadratic", "--out", run, "--set", "stop.updates=3"}).code == 0);
+  check_refused({"sim", "--resume", folder / "photos"},
+                3,
+                "there is none in it, and it is no folder of a run");
+  const std::string trained_on = "troupe sim " + run + " --set start_from=" + run;
+  check_refused(
+      {"sim", "--resume", run}, 3, "what it has trained can be trained on: " + trained_on);
+  std::filesystem::remove(run + "/weights.safetensors");
+  check_refused(
+      {"sim", "--resume", run}, 3, "record.checkpoint.seconds, so begin anew: troupe sim " + run);
+}
+
+TEST_CASE("the plan has the learning rate and counts the epochs of all replicas", "[apps]") {
+  const Said one = run_program({"plan", "glyphs-mlp", "--epochs", "1"});
+  CHECK_THAT(one.out, says("updates (1 epoch);") && says("learning rate 0.05\n"));
+  const Said two = run_program(
+      {"plan", "glyphs-mlp", "--set", "replicas.count=2", "--set", "replicas.exchange=averaging"});
+  CHECK_THAT(two.out, says("702 updates (3 epochs)"));
 }
 
 TEST_CASE("a standard output that is full is an error, one that is closed is not", "[apps]") {

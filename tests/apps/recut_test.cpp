@@ -295,7 +295,7 @@ TEST_CASE("a run that was killed goes on with other stages, in one process and i
     if (code == 0) {
       continue;  // it was over
     }
-    CHECK_THAT(said.err, says("resumed on another topology"));
+    CHECK_THAT(said.err, says("resumed with other settings"));
     CHECK(digest_of(said) == digest_of(whole));
     const Said again = run_program({"run", "--resume", out, "--quiet"});
     CHECK(digest_of(again) == digest_of(whole));
