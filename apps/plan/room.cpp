@@ -4,6 +4,7 @@
 #include "apps/plan/memory.hpp"
 #include "apps/topologies/copies.hpp"
 #include "apps/topologies/hogwild.hpp"
+#include "apps/topologies/servers.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
@@ -35,12 +36,16 @@ std::int64_t versions_in_hand(const Blueprint& b, std::int64_t replicas) {
   return std::max<std::int64_t>(1, std::min({replicas, made}));
 }
 
+/// Its state, and the weights and predictions that an update makes while those before it are in the replicas' hands.
 double server_bytes(const Blueprint& b, std::int32_t chunk) {
+  const std::size_t predictions =
+      b.link->steps() ? 0 : all_reaches(b.plans[static_cast<std::size_t>(chunk)]).size();
   double bytes = 0;
   const auto& sizes = b.chunks[static_cast<std::size_t>(chunk)]->layout().slice_sizes;
   for (std::size_t s = 0; s < sizes.size(); ++s) {
     const Rule rule = make_rule(rule_context(b, chunk, s));
-    const std::int64_t tensors = 1 + rule.scale->state_tensors() + rule.step->state_tensors();
+    const std::int64_t tensors = 1 + static_cast<std::int64_t>(predictions) +
+                                 rule.scale->state_tensors() + rule.step->state_tensors();
     const int copies = CopyNames(b.experiment).of(concat("server-", chunk, '.', s));
     bytes += 4.0 * static_cast<double>(copies * tensors * sizes[s]);
   }
@@ -90,14 +95,12 @@ std::vector<MemoryPart> memory_parts(const Blueprint& b) {
     const ChunkMemory m = memory_of(b, c);
     const auto replicas = static_cast<double>(here);
     const bool own = !b.link || b.link->steps();  // each replica steps by itself
-    const double one = m.weights / static_cast<double>(m.copies);
-    weights.bytes += own && !shared
-                         ? replicas * m.weights
-                         : one * static_cast<double>(shared ? 1 : versions_in_hand(b, here));
+    // Of each version that is out a stage has as many views as it has of its replica's own steps.
+    const std::int64_t versions = own ? here : versions_in_hand(b, here);
+    weights.bytes += shared ? m.weights / static_cast<double>(m.copies)
+                            : static_cast<double>(versions) * m.weights;
     moments.bytes += own ? replicas * m.moments : 0;
-    // Who gets weights of his own version from a server has given his gradient away before.
-    const bool together = own || versions_in_hand(b, here) == 1;
-    gradients.bytes += (together ? replicas : 1) * m.gradient;
+    gradients.bytes += replicas * m.gradient;
     activations.bytes += replicas * (m.activations - shared_inputs(b, c, m.stashes));
     servers.bytes += b.link ? server_bytes(b, c) : 0;
   }

@@ -66,6 +66,7 @@ Cast Casting::all() {
   cast_.threads = who_.threads();
   join_extension(cast_, b_, who_);
   streams_on_ = {};
+  starting_.clear();
   return std::move(cast_);
 }
 
@@ -118,6 +119,7 @@ std::vector<Cast::Replacement> Casting::make_replacements(std::int32_t r) {
   add_source(r);
   add_workers(r);
   streams_on_ = {};
+  starting_.clear();
   return std::exchange(replacements_, {});
 }
 

@@ -85,7 +85,8 @@ class Casting {
   std::shared_ptr<Shuffles> shuffles_;
   std::vector<std::shared_ptr<SharedWeights>> shared_;  // by chunk: hogwild
   InitialStreams streams_on_;
-  /// What chunks start with, by device: the same handles for all replicas, as nobody changes what others have, too.
+  /// While machines are made: what chunks start with, by device. All replicas have the same handles, as nobody changes what
+  /// others have, too.
   std::map<std::pair<Device, std::size_t>, std::vector<Tensor>> starting_;
   Cast cast_;
   bool returns_ = false;  // a replica comes back: its machines go to replacements_

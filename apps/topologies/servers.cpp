@@ -29,15 +29,6 @@ std::int64_t push_most(const Link& link, bool of_groups) {
   return link.streaming() ? 2 * link.push_every + overlap : link.push_every;
 }
 
-/// The predictions that a chunk's plan asks for, whenever.
-std::vector<Reach> all_reaches(const ViewPlan& plan) {
-  std::set<Reach> reaches(plan.steady.begin(), plan.steady.end());
-  for (const std::vector<Reach>& early : plan.early) {
-    reaches.insert(early.begin(), early.end());
-  }
-  return {reaches.begin(), reaches.end()};
-}
-
 std::vector<Ref<ServerRole>> servers_of(const std::vector<Roster::GroupSeat>& groups) {
   std::vector<Ref<ServerRole>> all;
   for (const Roster::GroupSeat& seat : groups) {
@@ -236,6 +227,14 @@ void for_each_server(const Blueprint& b, InitialStreams& streams, F f) {
 }
 
 }  // namespace
+
+std::vector<Reach> all_reaches(const ViewPlan& plan) {
+  std::set<Reach> reaches(plan.steady.begin(), plan.steady.end());
+  for (const std::vector<Reach>& early : plan.early) {
+    reaches.insert(early.begin(), early.end());
+  }
+  return {reaches.begin(), reaches.end()};
+}
 
 std::vector<ServerSeat> make_servers(const Blueprint& b,
                                      const Roster& who,

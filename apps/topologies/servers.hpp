@@ -3,6 +3,7 @@
 
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/streams.hpp"
+#include "runtime/schemes/policies/view.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <memory>
@@ -16,6 +17,9 @@ struct ServerSeat {
   std::unique_ptr<Machine> machine;
   Device device;
 };
+
+/// The predictions that a chunk's plan asks for, whenever.
+std::vector<Reach> all_reaches(const ViewPlan& plan);
 
 /// All machines of all servers, and of groups' servers under these, in the order of the roster.
 std::vector<ServerSeat> make_servers(const Blueprint& blueprint,
