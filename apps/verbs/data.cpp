@@ -6,6 +6,7 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/other_names.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/data/fetch.hpp"
@@ -35,9 +36,9 @@ Error usage(const std::string& what) {
   return {ErrorKind::usage, "data: " + what};
 }
 
-std::string did_you_mean(const std::string& name, const std::vector<std::string>& names) {
+std::string near_to(const std::string& name, const std::vector<std::string>& names) {
   const std::string near = nearest(name, names);
-  return near.empty() ? "" : ", did you mean " + near + "?";
+  return near.empty() ? "" : did_you_mean({near});
 }
 
 std::vector<std::string> set_names() {
@@ -66,7 +67,7 @@ Result<const FetchSet*> find_set(const std::string& name) {
   return name.empty() ? usage("say which: " + listed(names))
                       : usage(fill_in("there is no \"{}\" to fetch{} ({})",
                                       name,
-                                      did_you_mean(name, names),
+                                      near_to(name, names),
                                       listed(names)));
 }
 
@@ -261,12 +262,12 @@ Result<int> data(Console& console, const DataArguments& arguments) {
   if (arguments.what == "batches") {
     return tell(console, write_batches(arguments));
   }
-  return usage(
-      arguments.what.empty()
-          ? "say fetch, batches, tokenize or convert; what can be fetched: " + listed(set_names())
-          : fill_in("\"{}\" is none of fetch, batches, tokenize and convert{}",
-                    arguments.what,
-                    did_you_mean(arguments.what, {"fetch", "batches", "tokenize", "convert"})));
+  return usage(arguments.what.empty()
+                   ? "say fetch, batches, tokenize or convert; what can be fetched: " +
+                         listed(set_names())
+                   : fill_in("\"{}\" is none of fetch, batches, tokenize and convert{}",
+                             arguments.what,
+                             near_to(arguments.what, {"fetch", "batches", "tokenize", "convert"})));
 }
 
 }  // namespace

@@ -125,10 +125,10 @@ TEST_CASE("words that data does not know are refused", "[apps]") {
   const std::string sum(64, 'a');
   check_usage({"data"}, "say fetch, batches, tokenize or convert; what can be fetched: " + sets);
   check_usage({"data", "fetsh"},
-              "\"fetsh\" is none of fetch, batches, tokenize and convert, did you mean fetch?");
+              "\"fetsh\" is none of fetch, batches, tokenize and convert, did you mean \"fetch\"?");
   check_usage({"data", "fetch"}, "say which: " + sets);
   check_usage({"data", "fetch", "mnits"},
-              "there is no \"mnits\" to fetch, did you mean mnist? (" + sets + ")");
+              "there is no \"mnits\" to fetch, did you mean \"mnist\"? (" + sets + ")");
   check_usage({"data", "fetch", "mnist", "cifar10"},
               "it is `troupe data fetch [--to DIR] [--from URL] [--sha256 [FILE=]SUM] NAME`");
   check_usage({"data", "fetch", "shakespeare", "--sha256", "abc"},
