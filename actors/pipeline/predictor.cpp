@@ -15,7 +15,10 @@ namespace {
 /// What the model sees as samples: those of h, or where these are texts their positions.
 std::int64_t rows_of(const Predictor::Known& of, const Shape& reads, std::int64_t classes) {
   const std::int64_t width = reads.back();
-  return of.output.elements() / (reads.elements() / width * (width - classes));
+  const std::int64_t rows = of.output.elements() / (reads.elements() / width * (width - classes));
+  TROUPE_CHECK(rows > 0,
+               "[Predictor] a lesson has no samples");  // of a checkpoint that nobody wrote
+  return rows;
 }
 
 /// (rows, reads): h, whose last dimension is longer by `classes`: at each position the label as one of them.

@@ -173,7 +173,7 @@ TEST_CASE("who is not one of the processes is refused, and they meet all the sam
   wait_until([&] {
     const std::string said = lead->err();
     return said.find("of another run") != std::string::npos &&
-           said.find("has not come from it") != std::string::npos;
+           said.find("has not sent the first message") != std::string::npos;
   });
   CHECK(other->wait().code == 5);
   const auto one = start(1, 2, port, {});

@@ -79,7 +79,7 @@ TEST_CASE("what cannot fit into memory is refused by every verb, with what is th
                    "replicas.count=4000",
                    "stop.updates=100000",
                    "optimizer.rule=adam"};
-  check_refused(asked({"sim"}, "teacher-mlp", many), "MiB: the weights of the replicas ");
+  check_refused(asked({"sim"}, "teacher-mlp", many), "MiB: gradients ");
   const Words deep{"model.mlp.hidden=[65536]",
                    "pipeline.stages=1",
                    "replicas.count=1000",

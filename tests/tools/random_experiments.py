@@ -106,6 +106,7 @@ LEFT_OUT = {
     "placement.devices",  # of this machine
     "record.prometheus",  # ports of this machine, where many run at once
     "placement.on",  # processes_matrix.py draws it
+    "placement.copies",  # names of actors: drawn below
     "resumed",  # --resume writes it
     "clock.modelled",  # real seconds
     "clock.faults",  # fault_schedules.py draws them
@@ -278,6 +279,9 @@ class Draw:
             self.sets.append(f"pipeline.width={pick([2, 2, 3])}")
         elif self.stages > 2 and self.count == 1 and self.chance(0.1) and not any(s.startswith("pipeline.s") for s in self.sets[2:]):
             self.sets += [f"pipeline.copies=[2{',1' * (self.stages - 2)}]", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"]
+        elif self.chance(0.05) and "placement" not in self.alone:
+            copied = pick(["stage-*=2", "stage-0=3", "server-*=2"])
+            self.sets.append(f'placement.copies=["{copied}"]')
 
     def draw_cut(self, depth):
         chunks = list(range(self.stages))
