@@ -137,7 +137,7 @@ void with_activation(ActivationKind kind, F&& f) {
   const bool found = [&]<class... Ops>(std::tuple<Ops...>*) {
     return ((Ops::kind == kind ? (f(Ops{}), true) : false) || ...);
   }(static_cast<Activations*>(nullptr));
-  TROUPE_CHECK(found, "[with_activation] no functor of kind ", static_cast<int>(kind));
+  TROUPE_CHECK(found, "[with_activation] there is no functor of this kind");
 }
 
 }  // namespace troupe

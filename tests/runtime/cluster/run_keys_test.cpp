@@ -112,7 +112,7 @@ TEST_CASE(
   for (std::uint32_t i = 0; i < kCount; ++i) {
     pair.b.send(0, large(i, i % 20 == 7 ? 5'000'000 : i % 3 == 0 ? 3000 : 2));
   }
-  Parcel wide = numbered(kCount);
+  Parcel wide = large(kCount, 2);
   wide.content.bytes.assign(kFrameBytesMax - 1024, 'w');
   pair.b.send(0, std::move(wide));
   REQUIRE(pair.of_a.await(kCount + 1));
