@@ -10,6 +10,8 @@
 #include "runtime/data/input_file.hpp"
 #include "runtime/record/sha256.hpp"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <fstream>
 #include <utility>
@@ -76,11 +78,18 @@ bool read_trial(const fs::path& path, TrialNote& note, Trial& trial) {
   return trial.outcome != Outcome::interrupted;
 }
 
-/// Of the program's file: a user's own layers and rules are in it, of which no commit tells.
+/// Of the files of the program and of libtroupe, where it has one: a user's own layers and rules are in them, of which no
+/// commit tells.
 std::string digest_of_program() {
   constexpr std::size_t kLetters = 16;
-  const auto digest = file_sha256("/proc/self/exe");
-  return digest ? digest->substr(0, kLetters) : "";
+  Dl_info here{};
+  ::dladdr(reinterpret_cast<const void*>(&maker_of_trials), &here);
+  std::string digests;
+  for (const char* file : {"/proc/self/exe", here.dli_fname}) {
+    const auto digest = file_sha256(file ? file : "");
+    digests += digest ? *digest : "";
+  }
+  return sha256_of(digests).substr(0, kLetters);
 }
 
 std::vector<fs::path> trial_files(const fs::path& folder) {
