@@ -115,7 +115,7 @@ bool Channel::meet(Peer& peer, Visitor& visitor) {
     peer.traffic->sent += line.write();
     return line.unsent() == 0 && peer.link->join(visitor.stream - 1, line.release());
   }
-  line.read(false);
+  line.read_frame(kHelloBytesMax);
   const auto frame = line.next(kHelloBytesMax);
   if (!frame) {
     return line.ended();

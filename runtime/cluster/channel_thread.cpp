@@ -156,7 +156,7 @@ void Channel::receive(Peer& peer, const std::vector<pollfd>& polled) {
     return;
   }
   if (!peer.held.crowded() && (peer.line->ready(polled) || peer.line->has_more())) {
-    if (const std::size_t bytes = peer.line->read(true); bytes > 0) {
+    if (const std::size_t bytes = peer.line->read(); bytes > 0) {
       peer.traffic->came(bytes);
     }
   }

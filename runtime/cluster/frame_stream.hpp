@@ -25,13 +25,15 @@ class FrameStream {
   void say(std::string_view frame);
 
   /// Bytes that have not left yet.
-  std::size_t unsent() const { return out_.size() - sent_; }
+  std::size_t unsent() const { return out_.size() - sent_ + waiting_.size(); }
 
   /// Lets go what the other end takes now; how many bytes.
   std::size_t write();
-  /// Takes what has come: how many bytes. No more than the frame that is next where it is not `greedy`, so that whoever
-  /// has the stream afterwards finds what is behind it.
-  std::size_t read(bool greedy);
+  /// Takes what has come: how many bytes.
+  std::size_t read();
+  /// The same of the frame that is next alone, so that whoever has the stream afterwards finds what is behind it. Nothing of
+  /// one that is longer than `most`, but its length.
+  std::size_t read_frame(std::size_t most);
   /// The next frame, until the next call of this line. WireError where it says that it is longer than `most`.
   std::optional<std::span<const std::byte>> next(std::size_t most);
 
@@ -51,12 +53,15 @@ class FrameStream {
   std::unique_ptr<ControlStream> release() { return std::move(stream_); }
 
  private:
-  std::size_t missing() const;
+  std::size_t missing(std::size_t most) const;
+  bool take(std::size_t most, std::size_t& read);
 
   std::unique_ptr<ControlStream> stream_;
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
-  std::string out_{};
+  std::string
+      out_{};  // on its way: TLS may hold on to it, so nothing changes it before all of it has left
   std::size_t sent_ = 0;
+  std::string waiting_{};  // behind that
   std::string in_{};
   std::size_t taken_ = 0;
   std::size_t polled_ = SIZE_MAX;
