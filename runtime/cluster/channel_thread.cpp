@@ -96,8 +96,8 @@ void Channel::turn(std::chrono::steady_clock::time_point& next_tick) {
   if (const auto now = std::chrono::steady_clock::now(); now >= next_tick) {
     next_tick = now + kTick;
     for (Peer* peer : all) {
-      send_away(*peer);
       if (living(*peer)) {
+        send_away(*peer);
         believing(*peer, [&] { look_for_cut(*peer); });
       }
     }
