@@ -11,7 +11,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::chrono::seconds kVisitMax{10};
+constexpr std::chrono::seconds kVisitMax{10};  // and for as long a stream of ours is tried for
 constexpr std::size_t kVisitorsMax = 64;
 constexpr std::chrono::seconds kCutMax{2};
 constexpr std::chrono::milliseconds kReachAgain{200};
@@ -53,7 +53,10 @@ std::unique_ptr<FrameStream> Channel::line_to(Peer& peer, std::uint32_t stream) 
 
 /// Connects to who has not greeted yet, now and again.
 void Channel::reach(Peer& peer) {
-  if (peer.endpoint.empty() || peer.greeted || (peer.line && !peer.line->ended())) {
+  if (peer.greeted) {
+    return reach_for_tensors(peer);
+  }
+  if (peer.endpoint.empty() || (peer.line && !peer.line->over())) {
     return;
   }
   if (const auto now = std::chrono::steady_clock::now(); now >= peer.reach_again) {
@@ -62,20 +65,38 @@ void Channel::reach(Peer& peer) {
   }
 }
 
+/// The same for streams of ours that are not there yet.
+void Channel::reach_for_tensors(Peer& peer) {
+  const auto now = std::chrono::steady_clock::now();
+  for (Visitor& visitor : peer.visitors) {
+    const bool missing = visitor.stream > 0 && (!visitor.line || visitor.line->over());
+    if (missing && now >= visitor.reach_again) {
+      visitor.reach_again = now + kReachAgain;
+      visitor.line = line_to(peer, visitor.stream);
+    }
+    if (visitor.stream > 0 && now - visitor.since > kVisitMax) {
+      peer.traffic->lost_stream();
+    }
+  }
+}
+
 /// Those who have been here for too long, and have not said who they are.
 void Channel::send_away(Peer& peer) {
   peer.full = false;
   const auto now = std::chrono::steady_clock::now();
   std::erase_if(peer.visitors, [&](const Visitor& visitor) {
-    return visitor.stream == 0 && now - visitor.line->since() > kVisitMax;
+    return visitor.stream == 0 && now - visitor.since > kVisitMax;
   });
 }
 
 /// A process that has ended is told of otherwise before that.
 void Channel::look_for_cut(const Peer& peer) {
+  if (peer.greeted && peer.line->over()) {
+    peer.traffic->lost_stream();
+  }
   const PeerTraffic::Time cut = peer.traffic->cut;
   if (cut != PeerTraffic::Time{} && std::chrono::steady_clock::now() - cut > kCutMax) {
-    throw WireError("a stream for its tensors is closed");
+    throw WireError("a stream of its channel is closed");
   }
 }
 
@@ -90,7 +111,9 @@ void Channel::admit(Peer& peer) {
     }
     peer.visitors.push_back({line_over(peer, socket, RunKeys::End::listens)});
     if (peer.visitors.size() > kVisitorsMax) {
-      peer.visitors.erase(peer.visitors.begin());
+      const auto stranger = std::ranges::find_if(
+          peer.visitors, [](const Visitor& visitor) { return !visitor.line->is_known(); });
+      peer.visitors.erase(stranger == peer.visitors.end() ? peer.visitors.begin() : stranger);
     }
   }
 }
@@ -98,7 +121,7 @@ void Channel::admit(Peer& peer) {
 void Channel::meet(Peer& peer, const std::vector<pollfd>& polled) {
   const bool come = peer.listening >= 0 && polled[peer.polled].revents != 0;
   std::erase_if(peer.visitors, [&](Visitor& visitor) {
-    return visitor.line->ready(polled) && meet(peer, visitor);
+    return visitor.line && visitor.line->ready(polled) && meet(peer, visitor);
   });
   if (peer.link && peer.link->complete()) {
     peer.stop_listening();
@@ -113,17 +136,20 @@ bool Channel::meet(Peer& peer, Visitor& visitor) {
   FrameStream& line = *visitor.line;
   if (visitor.stream > 0) {  // ours
     peer.traffic->sent += line.write();
-    return line.unsent() == 0 && peer.link->join(visitor.stream - 1, line.release());
+    return !line.over() && line.unsent() == 0 &&
+           peer.link->join(visitor.stream - 1, line.release());
   }
   line.read_frame(kHelloBytesMax);
   const auto frame = line.next(kHelloBytesMax);
   if (!frame) {
-    return line.ended();
+    return line.over();
   }
   const Greeting said =
       check_hello(*frame, static_cast<std::uint32_t>(peer.number), token_, peer.life);
-  if (said.stream == 0 && !peer.line) {
+  // Where our greeting was lost on its way, it comes again.
+  if (said.stream == 0 && (!peer.line || (peer.line->over() && !peer.heard))) {
     peer.line = std::move(visitor.line);
+    peer.traffic->cut = PeerTraffic::Time{};
     peer.line->say(hello_frame(
         static_cast<std::uint32_t>(self_),
         token_,
@@ -132,6 +158,8 @@ bool Channel::meet(Peer& peer, Visitor& visitor) {
     be_greeted(peer, said);
   } else if (said.stream == 0 || !peer.link || !peer.link->join(said.stream - 1, line.release())) {
     throw WireError("a process connects twice");
+  } else {
+    peer.heard = true;
   }
   return true;
 }
@@ -141,12 +169,9 @@ void Channel::greet(Peer& peer, std::span<const std::byte> frame) {
   const Greeting said =
       check_hello(frame, static_cast<std::uint32_t>(peer.number), token_, peer.life);
   be_greeted(peer, said);
+  peer.heard = true;
   for (std::uint32_t stream = 1; stream <= said.streams; ++stream) {
-    if (auto line = line_to(peer, stream)) {
-      peer.visitors.push_back({std::move(line), stream});
-    } else {
-      peer.traffic->lost_stream();
-    }
+    peer.visitors.push_back({nullptr, stream});
   }
 }
 

@@ -18,8 +18,10 @@ namespace troupe {
 
 /// A stream whose greeting has not passed yet: somebody's, or one of ours for tensors.
 struct Channel::Visitor {
-  std::unique_ptr<FrameStream> line;
-  std::uint32_t stream = 0;  // that it will be, where it is ours
+  std::unique_ptr<FrameStream> line;  // of ours: null between two tries
+  std::uint32_t stream = 0;           // that it will be, where it is ours
+  PeerTraffic::Time since = std::chrono::steady_clock::now();
+  PeerTraffic::Time reach_again{};
 };
 
 struct Channel::Peer {
@@ -68,6 +70,7 @@ struct Channel::Peer {
   // Of the thread alone.
   bool open = true;
   bool greeted = false;  // its hello has come
+  bool heard = false;    // and ours has reached it: nothing else is said before
   std::shared_ptr<PeerTraffic> traffic = std::make_shared<PeerTraffic>();
   std::vector<Visitor> visitors{};
   PeerTraffic::Time reach_again{};

@@ -142,7 +142,9 @@ bool Channel::poll_with(Peer& peer, std::vector<pollfd>& polled) const {
   peer.polled = polled.size();
   polled.push_back({peer.full ? -1 : peer.listening, POLLIN, 0});  // -1 is passed over
   for (const Visitor& visitor : peer.visitors) {
-    visitor.line->poll_with(polled, true);
+    if (visitor.line) {
+      visitor.line->poll_with(polled, true);
+    }
   }
   if (!peer.line) {
     return false;
@@ -174,6 +176,7 @@ void Channel::take(Peer& peer, std::span<const std::byte> frame) {
   if (!peer.greeted) {
     return greet(peer, frame);
   }
+  peer.heard = true;
   std::vector<Announced> travel;
   Parcel parcel = peer.unpacker.take(frame, travel);
   std::vector<std::shared_ptr<Incoming>> awaits;
@@ -208,7 +211,7 @@ std::optional<Parcel> Channel::next_parcel(Peer& peer) {
 /// Puts as much on its way as may be: headers as they leave, tensors of their own accord.
 void Channel::transmit(Peer& peer) {
   std::size_t lent = 0;
-  while (peer.greeted && peer.line->unsent() < kUnsentMax) {
+  while (peer.heard && peer.line->unsent() < kUnsentMax) {
     if (lent >= kLentInATurn) {
       wake();  // there may be more
       break;

@@ -34,6 +34,9 @@ class ControlStream {
   /// To be polled for reading.
   virtual int descriptor() const = 0;
 
+  /// Whether the other end has shown who it is, where it has to.
+  virtual bool is_known() const { return true; }
+
   /// Why it is gone, as far as that is known, or "".
   virtual std::string trouble() const { return ""; }
 

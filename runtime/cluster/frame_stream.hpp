@@ -5,7 +5,6 @@
 
 #include <poll.h>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -37,8 +36,11 @@ class FrameStream {
   /// The next frame, until the next call of this line. WireError where it says that it is longer than `most`.
   std::optional<std::span<const std::byte>> next(std::size_t most);
 
-  /// Whether nothing comes any more.
-  bool ended() const { return ended_; }
+  /// Whether nothing comes any more, or nothing leaves.
+  bool over() const { return ended_ || hung_up_; }
+
+  /// Whether the other end has shown who it is, where it has to.
+  bool is_known() const { return stream_->is_known(); }
 
   /// Whether there may be more to read, whatever poll() says.
   bool has_more() const { return has_more_; }
@@ -48,8 +50,6 @@ class FrameStream {
   /// Whether that poll() has found something.
   bool ready(const std::vector<pollfd>& all) const;
 
-  std::chrono::steady_clock::time_point since() const { return since_; }
-
   std::unique_ptr<ControlStream> release() { return std::move(stream_); }
 
  private:
@@ -57,7 +57,6 @@ class FrameStream {
   bool take(std::size_t most, std::size_t& read);
 
   std::unique_ptr<ControlStream> stream_;
-  std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   std::string
       out_{};  // on its way: TLS may hold on to it, so nothing changes it before all of it has left
   std::size_t sent_ = 0;

@@ -37,6 +37,8 @@ class TlsStream final : public ControlStream {
 
   int descriptor() const override { return socket_; }
 
+  bool is_known() const override { return SSL_is_init_finished(session_.get()) != 0; }
+
   std::string trouble() const override { return trouble_; }
 
   /// Whose certificate the other end has shown.

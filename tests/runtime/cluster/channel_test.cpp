@@ -5,10 +5,12 @@
 #include "messages/tensor_bytes.hpp"
 #include "runtime/cluster/frame_stream.hpp"
 #include "runtime/cluster/local_socket.hpp"
+#include "runtime/cluster/started_process.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/inbox.hpp"
 #include "wire.pb.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -284,7 +286,22 @@ class Forger {
 
   void go_on() { lines_.back()->write(); }
 
+  /// Closes the stream that was made last.
+  void hang_up() { lines_.pop_back(); }
+
   std::size_t unsent() const { return lines_.back()->unsent(); }
+
+  /// What it hears over the stream that was made last.
+  std::span<const std::byte> next() {
+    for (int i = 0; i < 1000; ++i) {
+      lines_.back()->read_frame(kFrameBytesMax);
+      if (const auto frame = lines_.back()->next(kFrameBytesMax)) {
+        return *frame;
+      }
+      std::this_thread::sleep_for(10ms);
+    }
+    return {};
+  }
 
   /// Without a length before them.
   void send_bytes(std::span<const std::byte> bytes) {
@@ -373,6 +390,11 @@ TEST_CASE("a peer whose frames cannot be believed is heard no more") {
     forger.send_bytes(bytes_of(load).first(1'000'000));
     forger.connect();
   }
+  SECTION("its stream of headers ends, and nobody says that it has") {
+    forger.send(hello_frame(1, "token"));
+    forger.hang_up();
+    forger.connect();
+  }
   SECTION("a stream for tensors before that of headers") {
     forger.send(hello_frame(1, "token", 0, {.stream = 1, .streams = 1}));
   }
@@ -386,6 +408,63 @@ TEST_CASE("a peer whose frames cannot be believed is heard no more") {
   forger.send(header_frame(numbered(2), 1, 2));
   std::this_thread::sleep_for(100ms);
   CHECK(of_a.parcels.size() == before);
+}
+
+TEST_CASE("a process whose greeting was not answered greets again, and is told all then") {
+  Inbox of_a;
+  Channel a(0, "token");
+  const std::string endpoint = a.listen(1, ::getpid());
+  a.open(of_a.events());
+  a.send(1, numbered(7));
+  Forger forger(endpoint);
+  forger.send(hello_frame(1, "token"));
+  forger.hang_up();
+  std::this_thread::sleep_for(100ms);
+  forger.connect();
+  forger.send(hello_frame(1, "token"));
+  forger.send(header_frame(numbered(1), 1, 1));
+  REQUIRE(of_a.await(1));
+  Unpacker unpacker(0, 0);
+  std::vector<Announced> none;
+  CHECK_NOTHROW(check_hello(forger.next(), 0, "token", 0));
+  CHECK(unpacker.take(forger.next(), none).recipient == 7);
+  std::this_thread::sleep_for(2500ms);  // the stream that has ended is not held against it
+  CHECK(of_a.broken.empty());
+}
+
+TEST_CASE("streams for tensors are tried for again where nobody listens for a while") {
+  Inbox of_b;
+  Channel b(1, "token");
+  const std::string endpoint = "@troupe-" + make_token();
+  const auto come = [](int listening) {
+    pollfd one{.fd = listening, .events = POLLIN, .revents = 0};
+    REQUIRE(::poll(&one, 1, 10'000) == 1);
+    const int socket = accept_here(listening, ::getpid());
+    REQUIRE(socket >= 0);
+    return FrameStream(std::make_unique<DescriptorStream>(socket, socket));
+  };
+  int listening = listen_here(endpoint);
+  b.connect(0, endpoint);
+  b.open(of_b.events());
+  FrameStream headers = come(listening);
+  ::close(listening);
+  headers.say(hello_frame(0, "token"));
+  headers.write();
+  std::this_thread::sleep_for(2500ms);  // more than a stream that is cut has
+  CHECK(of_b.broken.empty());
+  listening = listen_here(endpoint);
+  FrameStream tensors = come(listening);
+  std::optional<std::span<const std::byte>> hello;
+  for (int i = 0; i < 1000 && !hello; ++i) {
+    std::this_thread::sleep_for(10ms);
+    tensors.read_frame(kHelloBytesMax);
+    hello = tensors.next(kHelloBytesMax);
+  }
+  REQUIRE(hello);
+  CHECK(check_hello(*hello, 1, "token", 0).stream == 1);
+  b.close();
+  ::close(listening);
+  CHECK(of_b.broken.empty());
 }
 
 TEST_CASE("what is small passes tensors on their way, and stays behind those of its own lane") {
