@@ -33,12 +33,18 @@ constexpr auto field_bounds() {
 }
 
 template <class T>
+constexpr bool is_ref = false;
+template <class Role>
+constexpr bool is_ref<Ref<Role>> = true;
+
+template <class T>
 constexpr bool has_bounds = !std::is_null_pointer_v<decltype(field_bounds<T>())>;
 
 /// Holds one message or record to its facts.
 class Visitor {
  public:
-  Visitor(const RunBounds& bounds, std::string_view what, ActorId from)
+  /// `from`: who has said it; nothing: anyone.
+  Visitor(const RunBounds& bounds, std::string_view what, std::optional<ActorId> from)
       : b_(bounds), what_(what), from_(from) {}
 
   /// Each field of a struct that has facts.
@@ -79,7 +85,7 @@ class Visitor {
 
   template <class Role>
   void value(const Ref<Role>& x, Bound /*bound*/) {
-    expect(x.id == from_, "a reply to another machine than its sender");
+    expect(from_ ? x.id == *from_ : x.id < b_.actors, "a reply to another machine than its sender");
   }
 
   void value(const std::string& text, Bound bound) {
@@ -265,7 +271,7 @@ class Visitor {
 
   const RunBounds& b_;
   std::string_view what_;
-  ActorId from_;
+  std::optional<ActorId> from_;
   std::size_t chunk_ = 0;  // that was named last
   bool coded_ = false;
 };
@@ -276,11 +282,13 @@ std::string named(const Message& message) {
   return concat(vowel ? "an " : "a ", name);
 }
 
-void check(const Message& message, const RunBounds& bounds) {
+void check(const Message& message, const RunBounds& bounds, ActorId to) {
+  const bool again = bounds.are_copies(message.from, to);
+  const auto from = again ? std::nullopt : std::optional(bounds.first_of(message.from));
   visit(
       [&]<class M>(const M& m) {
         if constexpr (has_bounds<M>) {
-          Visitor(bounds, named(message), message.from).fields(m);
+          Visitor(bounds, named(message), from).fields(m);
         }
       },
       message);
@@ -292,12 +300,12 @@ std::uint32_t by_whom(const Message& message) {
 
 }  // namespace
 
-void check_message_bounds(const Message& message, const RunBounds& bounds) {
+void check_message_bounds(const Message& message, const RunBounds& bounds, ActorId to) {
   if (by_whom(message) == 0) {
     throw ArchiveError(
         concat(named(message), " has come from another process, which must not send it"));
   }
-  check(message, bounds);
+  check(message, bounds, to);
 }
 
 void check_may_say(const Message& message, const RoleTag& sender) {
@@ -306,8 +314,24 @@ void check_may_say(const Message& message, const RoleTag& sender) {
   }
 }
 
-void check_kept_bounds(const Message& message, const RunBounds& bounds) {
-  check(message, bounds);
+void check_kept_bounds(const Message& message, const RunBounds& bounds, ActorId to) {
+  check(message, bounds, to);
+}
+
+bool is_answered_to(const Message& message, ActorId id) {
+  return visit(
+      [id]<class M>(const M& m) {
+        bool all = true;
+        if constexpr (has_bounds<M>) {
+          for_each_field(m, [&]<class T>(const T& field, std::size_t) {
+            if constexpr (is_ref<T>) {
+              all = all && field.id == id;
+            }
+          });
+        }
+        return all;
+      },
+      message);
 }
 
 void check_record(const RecordEntry& record, const RunBounds& bounds) {

@@ -35,17 +35,27 @@ struct RunBounds {
   std::vector<std::vector<std::int64_t>> elements{};  // by chunk and slice; empty: not known
   std::vector<SampleShapes> inputs{};                 // by chunk; empty: not known
   std::vector<SampleShapes> outputs{};                // by chunk; empty: not known
+  std::vector<ActorId> firsts{};  // by machine: the first of its copies; empty: none has others
+
+  /// As whom machine `id` speaks.
+  ActorId first_of(ActorId id) const { return id < firsts.size() ? firsts[id] : id; }
+
+  /// Whether they are two copies of one machine: one may send the other again what somebody else has said.
+  bool are_copies(ActorId x, ActorId y) const { return x != y && first_of(x) == first_of(y); }
 };
 
 /// ArchiveError where the message, which is not of this process, is of a kind that stays in its own, or holds what
-/// the run has not, or what there cannot be. Message::from: who has sent it.
-void check_message_bounds(const Message& message, const RunBounds& bounds);
+/// the run has not, or what there cannot be. Message::from: who has sent it; `to`: to whom.
+void check_message_bounds(const Message& message, const RunBounds& bounds, ActorId to);
 
 /// ... or where a machine of that role never says it.
 void check_may_say(const Message& message, const RoleTag& sender);
 
 /// The same of a message that a file has: it may be one that stays in its process.
-void check_kept_bounds(const Message& message, const RunBounds& bounds);
+void check_kept_bounds(const Message& message, const RunBounds& bounds, ActorId to);
+
+/// Whether the message, where it names the machine that is to be answered, names `id`.
+bool is_answered_to(const Message& message, ActorId id);
 
 /// The same of a record.
 void check_record(const RecordEntry& record, const RunBounds& bounds);

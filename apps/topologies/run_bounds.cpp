@@ -1,9 +1,11 @@
 #include "apps/topologies/run_bounds.hpp"
 
+#include "apps/topologies/roster.hpp"
 #include "experiment.pb.h"
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace troupe {
 namespace {
@@ -14,6 +16,23 @@ constexpr std::int64_t kEvaluationMax = 1000;  // samples of one of its batches
 constexpr std::int64_t kBeyondMax = 100'000;   // begun before a replica hears of the end
 constexpr std::int64_t kCountsMin = 1'000'000;
 constexpr std::int64_t kUpdatesMax = 1'000'000'000'000;  // of a run that ends by something else
+
+/// The first copy of each machine; empty: there is no other.
+std::vector<ActorId> firsts_of(const Blueprint& b) {
+  const Roster who(b);
+  std::vector<ActorId> firsts(who.entries().size());
+  std::iota(firsts.begin(), firsts.end(), ActorId{0});
+  bool any = false;
+  for (const Roster::Household& household : who.households()) {
+    for (std::size_t copy = 1; copy < household.seats.size(); ++copy) {
+      any = true;
+      for (std::size_t i = 0; i < household.seats[copy].size(); ++i) {
+        firsts[household.seats[copy][i]] = household.seats.front()[i];
+      }
+    }
+  }
+  return any ? firsts : std::vector<ActorId>{};
+}
 
 SampleShapes shapes_of(const BundleShape& bundle) {
   SampleShapes all;
@@ -60,7 +79,8 @@ RunBounds run_bounds(const Blueprint& b, std::size_t actors) {
                    .chunks = b.schedule->chunks,
                    .actors = actors,
                    .mini_batches = b.batches_per_update,
-                   .classes = b.data->classes()};
+                   .classes = b.data->classes(),
+                   .firsts = firsts_of(b)};
   for (const auto& chunk : b.chunks) {
     bounds.slices = std::max(bounds.slices, chunk->layout().slice_sizes.size());
   }

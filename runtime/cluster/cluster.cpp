@@ -133,11 +133,14 @@ void Cluster::deliver(int process, Parcel parcel) {
   a(sent, message);
   a.expect_end();
   message.from = from;
-  check_message_bounds(message, bounds_);
+  check_message_bounds(message, bounds_, to);
   if (from < theatre_->roles.size()) {
     check_may_say(message, theatre_->roles[from]);
   }
-  check_sender(message, theatre_->cast.members.at(from).replica);
+  if (!bounds_.are_copies(from,
+                          to)) {  // else its recipient knows who has said it (Copied::take_up)
+    check_sender(message, theatre_->cast.members.at(from).replica);
+  }
   heed_clock(sent);
   if (trace) {
     trace->crossed(

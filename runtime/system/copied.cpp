@@ -1,6 +1,7 @@
 #include "runtime/system/copied.hpp"
 
 #include "messages/archive_sized.hpp"
+#include "messages/bounds.hpp"
 #include "messages/ending.hpp"
 #include "messages/peers.hpp"
 #include "messages/servers.hpp"
@@ -122,13 +123,18 @@ void Copied::hear(Message message, Effects& fx) {
   inbox_.keep(std::move(message));
 }
 
-/// What the copy before it has sent again.
+/// What the copy before it has sent again: what the order names, in the words of who has said it.
 void Copied::take_up(Message message) {
   if (!announced_ || announced_->first != message.from) {
     return;
   }
   const CopyWord word = std::exchange(announced_, std::nullopt)->second;
-  if (asked_ == word.number) {
+  if (asked_ == word.number && !told_.empty()) {
+    const InputName& name = told_.front().input;
+    TROUPE_BELIEVE(same_words(name_of(message), name),
+                   "it sends again another message than was asked for");
+    TROUPE_BELIEVE(is_answered_to(message, name.from),
+                   "it sends again what is to be answered to another");
     resent_ = Taken{.order = word, .input = std::move(message)};
   }
 }

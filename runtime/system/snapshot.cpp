@@ -42,7 +42,7 @@ void expect_sound(const Pending& p, const Cast& cast, const RunBounds* bounds) {
   expect(understands(cast.members[p.to].machine->role(), p.message),
          "a message that its recipient does not understand");
   if (bounds) {
-    check_kept_bounds(p.message, *bounds);
+    check_kept_bounds(p.message, *bounds, p.to);
   }
 }
 

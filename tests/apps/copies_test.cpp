@@ -47,7 +47,7 @@ class Run {
  public:
   Run(int copies, const Words& settings)
       : folder(files_ / "run"),
-        program_(with(training(with(settings, {"replicas.copies=" + std::to_string(copies)})),
+        program_(with(training(with({"replicas.copies=" + std::to_string(copies)}, settings)),
                       {"--out", folder, "--processes", std::to_string(copies + 1)})) {
     wait_until([&] {
       return contents(folder + "/metrics.jsonl").find("\"kind\":\"train\"") != std::string::npos;
@@ -145,6 +145,25 @@ TEST_CASE("asynchronous replicas lose no push with a copy", "[apps]") {
   INFO(said.err);
   CHECK(said.code == 0);
   CHECK_THAT(said.out, says(kSanitized ? "200 updates" : "600 updates"));
+}
+
+TEST_CASE("a copy of a stage that has become the head is answered as the first one was", "[apps]") {
+  const Words stages{"pipeline.stages=2",
+                     "pipeline.schedule=gpipe",
+                     "optimizer.clip_norm=0.5",
+                     "replicas.count=1"};
+  const std::string undisturbed = digest_undisturbed(stages);
+  Run run(2,
+          with(stages,
+               {"placement.copies=[\"stage-1=2\"]",
+                "placement.on=[\"stage-0=0\"]",
+                "replicas.copies=1"}));
+  run.disturb(0);
+  const Said said = run.wait();
+  INFO(said.err);
+  CHECK(said.code == 0);
+  CHECK(digest_of(said) == undisturbed);
+  CHECK_THAT(run.summary(), says("copy 0 of stage-1") && says("1 is left"));
 }
 
 TEST_CASE("the last copy ends the run, and a checkpoint goes on without copies elsewhere",

@@ -123,6 +123,7 @@ TEST_CASE("records of what the run does not have are refused") {
 namespace {
 
 constexpr ActorId kSender = 3;
+constexpr ActorId kRecipient = 0;
 
 Tensor of(Shape shape, DType type = DType::float32) {
   Stream stream(Device{});
@@ -266,7 +267,7 @@ Message sent(Message message) {
 TEST_CASE("messages of what the run has are taken") {
   for (const Message& message : sound_messages()) {
     CAPTURE(message_name(message));
-    CHECK_NOTHROW(check_message_bounds(sent(message), bounds()));
+    CHECK_NOTHROW(check_message_bounds(sent(message), bounds(), kRecipient));
   }
 }
 
@@ -274,8 +275,27 @@ TEST_CASE("messages of what the run does not have, or that stay in a process, ar
   std::size_t at = 0;
   for (const Message& message : unsound_messages()) {
     CAPTURE(at++, message_name(message));
-    CHECK_THROWS_AS(check_message_bounds(sent(message), bounds()), ArchiveError);
+    CHECK_THROWS_AS(check_message_bounds(sent(message), bounds(), kRecipient), ArchiveError);
   }
+}
+
+TEST_CASE("a copy speaks as the first one, and may send another copy again what anyone has said") {
+  RunBounds with_copies = bounds();
+  with_copies.firsts = {0, 1, 2, 3, 4, 5, 3, 0, 1};  // 6 is a copy of 3, 7 of 0, 8 of 1
+  const auto pull = [](ActorId from, ActorId said_by) {
+    return sent_by(said_by, Pull{.from = {from}, .view = {}});
+  };
+  CHECK_NOTHROW(check_message_bounds(pull(3, 6), with_copies, 1));
+  CHECK_NOTHROW(check_kept_bounds(pull(3, 6), with_copies, 1));
+  CHECK_THROWS_AS(check_message_bounds(pull(6, 6), with_copies, 1), ArchiveError);
+  CHECK_THROWS_AS(check_message_bounds(pull(4, 6), with_copies, 1), ArchiveError);
+  CHECK_THROWS_AS(check_message_bounds(pull(3, 7), with_copies, 1), ArchiveError);
+  CHECK_NOTHROW(check_message_bounds(pull(3, 7), with_copies, 0));
+  CHECK_NOTHROW(check_kept_bounds(pull(3, 7), with_copies, 0));
+  CHECK_THROWS_AS(check_message_bounds(pull(9, 7), with_copies, 0), ArchiveError);
+  CHECK(is_answered_to(pull(3, 7), 3));
+  CHECK(!is_answered_to(pull(3, 7), 4));
+  CHECK(is_answered_to(upload(), 4));
 }
 
 TEST_CASE("what a role never says is not believed of it") {

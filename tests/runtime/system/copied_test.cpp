@@ -277,6 +277,24 @@ TEST_CASE("what a dead sender has sent to one copy alone is asked of that one", 
 }
 
 TEST_CASE("a pull for an evaluation that a dead replica has sent to one copy alone is nobody's",
+TEST_CASE("what is sent again is what was asked for, or its sender is not believed", "[system]") {
+  const Copy head = copy_of(0, 2);
+  const Copy last = copy_of(1, 2);
+  tell(last, kCopies[0], words(kOrdered, tell(head, kShards[0], upload(0, 1), 1)).front().second);
+  const auto asked = words(kMissing, tell(last, kDirector, lost(kShards[0])));
+  const Effects again = tell(head, kCopies[1], asked.front().second);
+  for (const auto& other : {upload(0, 2), upload(0, 1)}) {
+    tell(last, kCopies[0], words(kResent, again).front().second);
+    const bool known = other.sequence == 1;
+    if (known) {
+      CHECK_NOTHROW(tell(last, kCopies[0], other));
+    } else {
+      CHECK_THROWS_AS(tell(last, kCopies[0], other), BadSender);
+    }
+    CHECK(last.state->log.size() == (known ? 1U : 0U));
+  }
+}
+
           "[system]") {
   const Copy head = copy_of(0, 2);
   const Copy last = copy_of(1, 2);
