@@ -25,6 +25,7 @@ std::unique_ptr<FrameStream> Channel::line_over(const Peer& peer,
   if (peer.on_this_host()) {
     return std::make_unique<FrameStream>(std::make_unique<DescriptorStream>(socket, socket));
   }
+  bear_silence(socket);  // who is silent for too long is lost, which is the lead's to tell
   return std::make_unique<FrameStream>(keys_.secure(socket, peer.key, end));
 }
 

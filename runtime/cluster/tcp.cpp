@@ -69,17 +69,18 @@ Result<Addresses> within(const HostAddress& address, Nearness reach, int flags) 
   return found;
 }
 
+void set(int socket, int level, int option, int value) {
+  ::setsockopt(socket, level, option, &value, sizeof value);
+}
+
 /// Small words go at once; a host that has lost its power is noticed within some twenty seconds.
 void set_options(int socket) {
-  const auto set = [socket](int level, int option, int value) {
-    ::setsockopt(socket, level, option, &value, sizeof value);
-  };
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 3);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 5);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);  // milliseconds
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 3);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, 5);
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 20'000);  // milliseconds
 }
 
 Error failed(int number) {
@@ -247,6 +248,10 @@ int accept_one(int listening, std::string& who) {
     who = text_of(address, true);
   }
   return socket;
+}
+
+void bear_silence(int socket) {
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
 }
 
 std::string near_address(int socket) {

@@ -41,6 +41,9 @@ Result<int> listen_at(const HostAddress& address, Nearness reach);
 /// The next one that has connected, with `who` as "10.0.0.3:4711"; -1 where there is none.
 int accept_one(int listening, std::string& who);
 
+/// Who takes nothing for long does not end the connection any more: the caller looks for silence itself.
+void bear_silence(int socket);
+
 /// Of the near end of a socket: "10.0.0.2:7000". "" where it is not one of TCP.
 std::string near_address(int socket);
 /// The same without the port.

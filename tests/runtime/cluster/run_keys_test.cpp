@@ -5,12 +5,14 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <cstdlib>
 #include <deque>
+#include <filesystem>
 #include <string>
 #include <thread>
 
@@ -194,6 +196,27 @@ TEST_CASE("a stranger that says nothing is hung up on") {
   REQUIRE(stranger.connected);
   CHECK(stranger.hung_up());  // in its time
   CHECK(of_a.broken.empty());
+}
+
+TEST_CASE("who takes nothing for long does not end the streams of a channel") {
+  Pair pair(2);
+  pair.open();
+  REQUIRE(pair.talk());
+  int streams = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int socket = std::atoi(entry.path().filename().c_str());
+    int most = -1;
+    socklen_t size = sizeof most;
+    sockaddr_in there{};
+    socklen_t length = sizeof there;
+    if (::getpeername(socket, reinterpret_cast<sockaddr*>(&there), &length) == 0 &&
+        there.sin_family == AF_INET &&
+        ::getsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &most, &size) == 0) {
+      CHECK(most == 0);
+      ++streams;
+    }
+  }
+  CHECK(streams >= 4);  // of headers and of tensors, at both ends
 }
 
 }  // namespace run_keys_test
