@@ -110,7 +110,11 @@ void Channel::open(Events events) {
   }
   const int threads = hosts ? streams_ : 1;
   plane_.emplace(threads,
-                 TensorPlane::Events{.arrived = [this] { wake(); },
+                 TensorPlane::Events{.arrived =
+                                         [this] {
+                                           ++arrived_;
+                                           wake();
+                                         },
                                      .failed =
                                          [this](const std::string& why) {
                                            const std::lock_guard lock(mutex_);

@@ -179,3 +179,4 @@ class Channel {
 };
 
 }  // namespace troupe
+  std::atomic<std::uint64_t> arrived_ = 0;  // tensors, of all peers

@@ -162,7 +162,9 @@ void Channel::receive(Peer& peer, const std::vector<pollfd>& polled) {
       peer.traffic->came(bytes);
     }
   }
-  deliver(peer);
+  if (const std::uint64_t arrived = arrived_; std::exchange(peer.arrived, arrived) != arrived) {
+    deliver(peer);
+  }
   while (living(peer) && !peer.held.crowded()) {
     const auto frame = peer.line->next(peer.greeted ? kFrameBytesMax : kHelloBytesMax);
     if (!frame) {
@@ -184,7 +186,7 @@ void Channel::take(Peer& peer, std::span<const std::byte> frame) {
     awaits.push_back(std::make_shared<Incoming>(std::move(tensor)));
     peer.link->expect(awaits.back());
   }
-  peer.held.add(std::move(parcel), std::move(awaits));
+  peer.held.add(std::move(parcel), std::move(awaits), frame.size());
   deliver(peer);
 }
 

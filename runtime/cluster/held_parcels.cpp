@@ -5,6 +5,8 @@ namespace {
 
 constexpr std::size_t kHeldMax = 1024;
 constexpr std::size_t kHeldBytesMax = std::size_t{64} << 20;
+constexpr std::size_t kBytesOfAwaited = 256;  // what it takes to await a tensor, about
+constexpr std::size_t kAnnouncedMax = std::size_t{4} << 30;
 
 /// What those that are held before a parcel keep from passing them.
 class Barrier {
@@ -53,9 +55,17 @@ bool complete(Parcel& parcel, std::vector<std::shared_ptr<Incoming>>& awaits) {
 
 }  // namespace
 
-void HeldParcels::add(Parcel parcel, std::vector<std::shared_ptr<Incoming>> awaits) {
-  bytes_ += parcel.content.bytes.size();
-  held_.push_back({std::move(parcel), std::move(awaits)});
+void HeldParcels::add(Parcel parcel,
+                      std::vector<std::shared_ptr<Incoming>> awaits,
+                      std::size_t bytes) {
+  std::size_t announced = 0;
+  for (const auto& tensor : awaits) {
+    announced += tensor->what.bytes;
+  }
+  bytes += awaits.size() * kBytesOfAwaited;
+  bytes_ += bytes;
+  announced_ += announced;
+  held_.push_back({std::move(parcel), std::move(awaits), bytes, announced});
 }
 
 std::optional<Parcel> HeldParcels::next() {
@@ -63,7 +73,8 @@ std::optional<Parcel> HeldParcels::next() {
   for (auto held = held_.begin(); held != held_.end(); ++held) {
     if (!before.holds(held->parcel) && complete(held->parcel, held->awaits)) {
       Parcel parcel = std::move(held->parcel);
-      bytes_ -= parcel.content.bytes.size();
+      bytes_ -= held->bytes;
+      announced_ -= held->announced;
       held_.erase(held);
       return parcel;
     }
@@ -73,7 +84,8 @@ std::optional<Parcel> HeldParcels::next() {
 }
 
 bool HeldParcels::crowded() const {
-  return held_.size() >= kHeldMax || bytes_ >= kHeldBytesMax;
+  return held_.size() >= kHeldMax || bytes_ >= kHeldBytesMax ||
+         (held_.size() > 1 && announced_ > kAnnouncedMax);  // one alone is held, whatever it is
 }
 
 }  // namespace troupe

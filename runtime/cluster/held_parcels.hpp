@@ -33,8 +33,8 @@ struct Incoming {
 /// Of the channel's thread.
 class HeldParcels {
  public:
-  /// The parcel, and what it awaits.
-  void add(Parcel parcel, std::vector<std::shared_ptr<Incoming>> awaits);
+  /// The parcel, whose header had `bytes`, and what it awaits.
+  void add(Parcel parcel, std::vector<std::shared_ptr<Incoming>> awaits, std::size_t bytes);
   /// The next one that may be delivered; nothing where none may be now.
   std::optional<Parcel> next();
 
@@ -47,10 +47,13 @@ class HeldParcels {
   struct Held {
     Parcel parcel;
     std::vector<std::shared_ptr<Incoming>> awaits;
+    std::size_t bytes;      // of memory, beside the tensors on their way
+    std::size_t announced;  // of these
   };
 
   std::list<Held> held_;
-  std::size_t bytes_ = 0;  // of them, beside their tensors
+  std::size_t bytes_ = 0;      // of all
+  std::size_t announced_ = 0;  // of all
 };
 
 }  // namespace troupe

@@ -32,8 +32,8 @@ Parcel of(ParcelKind kind, std::uint32_t speaker = 1, std::uint32_t recipient = 
 bool passes(const Parcel& later, Parcel first) {
   HeldParcels held;
   auto awaited = tensors(first, 1);
-  held.add(std::move(first), awaited);
-  held.add(later, {});
+  held.add(std::move(first), awaited, 100);
+  held.add(later, {}, 100);
   return held.next().has_value();
 }
 
@@ -66,7 +66,7 @@ TEST_CASE("a parcel has all its tensors, each at its place, whichever comes firs
   HeldParcels held;
   Parcel parcel = of(ParcelKind::message);
   const auto awaited = tensors(parcel, 3);
-  held.add(std::move(parcel), awaited);
+  held.add(std::move(parcel), awaited, 100);
   Stream stream(Device{});
   for (const std::size_t i : {1U, 2U, 0U}) {
     CHECK_FALSE(held.next());
@@ -79,6 +79,46 @@ TEST_CASE("a parcel has all its tensors, each at its place, whichever comes firs
     CHECK(whole->content.tensors.at(i).elements() == static_cast<std::int64_t>(i) + 1);
   }
   CHECK(held.empty());
+}
+
+TEST_CASE("no more are taken where headers, or tensors on their way, would take too much memory") {
+  HeldParcels held;
+  const auto add = [&](std::size_t bytes, std::size_t awaited, std::size_t bytes_of_one) {
+    Parcel parcel = of(ParcelKind::message);
+    parcel.content.tensors.resize(awaited);
+    std::vector<std::shared_ptr<Incoming>> all;
+    for (std::size_t i = 0; i < awaited; ++i) {
+      all.push_back(std::make_shared<Incoming>(
+          Announced{.index = i, .shape = {1}, .type = DType::float32, .bytes = bytes_of_one}));
+    }
+    held.add(std::move(parcel), all, bytes);
+    return all;
+  };
+  SECTION("of headers") {
+    add(100, 1, 8000);
+    for (int i = 0; i < 63; ++i) {
+      add(std::size_t{1} << 20, 0, 0);
+      REQUIRE_FALSE(held.crowded());
+    }
+    add(std::size_t{1} << 20, 0, 0);
+    CHECK(held.crowded());
+  }
+  SECTION("of what it takes to await tensors") {
+    for (int i = 0; i < 64; ++i) {
+      REQUIRE_FALSE(held.crowded());
+      add(100, 4096, 8000);
+    }
+    CHECK(held.crowded());
+  }
+  SECTION("of tensors, but one parcel comes whatever it has") {
+    const auto first = add(100, 1, std::size_t{5} << 30);
+    CHECK_FALSE(held.crowded());
+    add(100, 1, 8000);
+    CHECK(held.crowded());
+    first[0]->left = 0;
+    CHECK(held.next());
+    CHECK_FALSE(held.crowded());
+  }
 }
 
 TEST_CASE("whatever comes when, each lane keeps its order, and all is delivered in the end") {
@@ -102,7 +142,7 @@ TEST_CASE("whatever comes when, each lane keeps its order, and all is delivered 
       parcel.due = i;
       auto awaited = tensors(parcel, up_to(2));
       coming.insert(coming.end(), awaited.begin(), awaited.end());
-      held.add(std::move(parcel), std::move(awaited));
+      held.add(std::move(parcel), std::move(awaited), 100);
       deliver();
       if (!coming.empty() && up_to(2) == 0) {
         std::swap(coming[up_to(static_cast<std::uint32_t>(coming.size()))], coming.back());
