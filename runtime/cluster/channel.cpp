@@ -47,23 +47,23 @@ Channel::~Channel() {
 
 std::unique_ptr<Channel::Peer> Channel::new_peer(int number,
                                                  std::uint32_t life,
-                                                 std::string public_key) {
+                                                 std::string public_key,
+                                                 pid_t pid) {
   check_room_for_descriptors((kDescriptorsOfPeer + streams_) * static_cast<int>(1 + peers_.size()));
   auto peer = std::make_unique<Peer>(number, life, std::move(public_key));
   if (peer->key.empty()) {  // sockets of this host need none
-    peer->pid = 0;
+    peer->pid = pid;
     peer->lends.emplace();
   }
   return peer;
 }
 
-Channel::Peer& Channel::make_peer(int number, std::string public_key) {
-  return *peers_.emplace(number, new_peer(number, life_, std::move(public_key))).first->second;
+Channel::Peer& Channel::make_peer(int number, std::string public_key, pid_t pid) {
+  return *peers_.emplace(number, new_peer(number, life_, std::move(public_key), pid)).first->second;
 }
 
 std::string Channel::listen(int peer, pid_t pid) {
-  Peer& made = make_peer(peer, "");
-  made.pid = pid;
+  Peer& made = make_peer(peer, "", pid);
   // Random, so that nobody can have taken it.
   const std::string endpoint = "@troupe-" + make_token();
   made.listening = listen_here(endpoint);
@@ -71,7 +71,7 @@ std::string Channel::listen(int peer, pid_t pid) {
 }
 
 std::string Channel::listen_at(int peer, const std::string& host) {
-  Peer& made = make_peer(peer, "nobody's yet");
+  Peer& made = make_peer(peer, "nobody's yet", 0);
   const auto listening = troupe::listen_at({host, 0}, Nearness::anywhere);
   if (!listening) {
     throw std::runtime_error(listening.error().message);
@@ -86,15 +86,19 @@ void Channel::expect(int peer, const std::string& public_key) {
   }
 }
 
-void Channel::connect(int peer, const std::string& endpoint, const std::string& public_key) {
-  make_peer(peer, public_key).endpoint = endpoint;
+void Channel::connect(int peer,
+                      const std::string& endpoint,
+                      const std::string& public_key,
+                      pid_t pid) {
+  make_peer(peer, public_key, pid).endpoint = endpoint;
 }
 
 void Channel::renew(int peer,
                     std::uint32_t life,
                     const std::string& endpoint,
-                    const std::string& public_key) {
-  auto anew = new_peer(peer, life, public_key);
+                    const std::string& public_key,
+                    pid_t pid) {
+  auto anew = new_peer(peer, life, public_key, pid);
   anew->endpoint = endpoint;
   const std::lock_guard lock(mutex_);
   TROUPE_CHECK(peers_.at(peer)->dropped, "[Channel] a peer is renewed that was not dropped");

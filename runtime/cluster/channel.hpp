@@ -77,8 +77,12 @@ class Channel {
   /// Waits for `peer` at an address of this host, "10.0.0.2" or "::1"; which key it has is told later, by expect().
   std::string listen_at(int peer, const std::string& host);
   void expect(int peer, const std::string& public_key);
-  /// `public_key`: that of `peer`, where the endpoint is one of TCP.
-  void connect(int peer, const std::string& endpoint, const std::string& public_key = "");
+  /// `public_key`: that of `peer`, where the endpoint is one of TCP. `pid`: the process that it is where it is not; 0: nobody
+  /// knows.
+  void connect(int peer,
+               const std::string& endpoint,
+               const std::string& public_key = "",
+               pid_t pid = 0);
 
   /// Of this process and run.
   const std::string& public_key() const { return keys_.public_key(); }
@@ -106,7 +110,8 @@ class Channel {
   void renew(int peer,
              std::uint32_t life,
              const std::string& endpoint,
-             const std::string& public_key = "");
+             const std::string& public_key = "",
+             pid_t pid = 0);
 
   /// When the last frame of `peer` came, or open() or renew() was called.
   std::chrono::steady_clock::time_point heard(int peer) const;
@@ -130,8 +135,8 @@ class Channel {
   struct Visitor;
   struct Peer;
 
-  Peer& make_peer(int number, std::string public_key);
-  std::unique_ptr<Peer> new_peer(int number, std::uint32_t life, std::string public_key);
+  Peer& make_peer(int number, std::string public_key, pid_t pid);
+  std::unique_ptr<Peer> new_peer(int number, std::uint32_t life, std::string public_key, pid_t pid);
 
   void work();
   bool closing();
@@ -174,9 +179,9 @@ class Channel {
   std::string failure_;       // of the plane
   bool closing_ = false;
   std::atomic<bool> woken_ = false;
+  std::atomic<std::uint64_t> arrived_ = 0;  // tensors, of all peers
 
   std::thread thread_;  // last: it uses all the others
 };
 
 }  // namespace troupe
-  std::atomic<std::uint64_t> arrived_ = 0;  // tensors, of all peers

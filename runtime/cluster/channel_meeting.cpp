@@ -33,7 +33,7 @@ std::unique_ptr<FrameStream> Channel::line_over(const Peer& peer,
 std::unique_ptr<FrameStream> Channel::line_to(Peer& peer, std::uint32_t stream) {
   int socket = -1;
   if (peer.on_this_host()) {
-    socket = connect_here(peer.endpoint);
+    socket = connect_here(peer.endpoint, peer.pid);
   } else if (const auto address = parse_address(peer.endpoint)) {
     const auto begun = begin_to_connect(*address);
     socket = begun ? *begun : -1;

@@ -59,7 +59,7 @@ struct Channel::Peer {
   const int number;
   const std::uint32_t life;
   std::string key;       // between hosts: its own
-  pid_t pid = -1;        // on this host: its number; 0 where this end connects
+  pid_t pid = -1;        // on this host: its number; 0 where that is not known
   std::string endpoint;  // to connect to
   int listening = -1;
 

@@ -203,7 +203,7 @@ void Lead::admit(int number, Newcomer newcomer) {
   Member& member = members_.at(number);
   member.process = std::move(newcomer.process);
   try {
-    channel_.renew(number, newcomer.life, newcomer.endpoint, newcomer.key);
+    channel_.renew(number, newcomer.life, newcomer.endpoint, newcomer.key, member.process.pid);
   } catch (const std::runtime_error& error) {
     tell_user(concat(name_of(number), " cannot be reached: ", error.what()));
     end_process_of(member);

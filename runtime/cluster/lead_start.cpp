@@ -127,8 +127,10 @@ Result<void> Lead::start() {
   }
   for (const auto& [number, endpoint] : where[kLead].endpoints()) {
     const auto key = where[kLead].keys().find(number);
-    channel_.connect(
-        static_cast<int>(number), endpoint, key == where[kLead].keys().end() ? "" : key->second);
+    channel_.connect(static_cast<int>(number),
+                     endpoint,
+                     key == where[kLead].keys().end() ? "" : key->second,
+                     members_.at(static_cast<int>(number)).process.pid);
   }
   missing_process_ = 0;
   return {};

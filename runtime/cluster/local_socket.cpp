@@ -16,10 +16,15 @@ namespace troupe {
 namespace {
 
 constexpr int kWaitingMax = 64;
+constexpr int kStrangersAtOnce = 64;
 
-/// Calls `use(address, size)`, which returns as the system's calls do.
+/// Calls `use(address, size)`, which returns as the system's calls do, and so does this where there is no such name.
 template <class Use>
 int with_address(const std::string& name, Use use) {
+  if (!name.starts_with('@') || name.size() > sizeof(sockaddr_un::sun_path)) {
+    errno = EINVAL;
+    return -1;
+  }
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::copy(name.begin() + 1, name.end(), address.sun_path + 1);  // a zero stands for '@'
@@ -29,6 +34,13 @@ int with_address(const std::string& name, Use use) {
 
 int new_socket() {
   return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/// Whether the kernel says that the other end is process `pid`.
+bool is_process(int socket, pid_t pid) {
+  ucred who{};
+  socklen_t size = sizeof who;
+  return ::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid == pid;
 }
 
 }  // namespace
@@ -50,11 +62,11 @@ int listen_here(const std::string& name) {
   return socket;
 }
 
-int connect_here(const std::string& name) {
+int connect_here(const std::string& name, pid_t pid) {
   const int socket = new_socket();
   const int connected =
       with_address(name, [&](const auto* to, auto size) { return ::connect(socket, to, size); });
-  if (connected != 0) {
+  if (connected != 0 || (pid != 0 && !is_process(socket, pid))) {
     ::close(socket);
     return -1;
   }
@@ -62,18 +74,18 @@ int connect_here(const std::string& name) {
 }
 
 int accept_here(int listening, pid_t pid) {
-  for (;;) {
+  for (int i = 0; i < kStrangersAtOnce; ++i) {
     const int socket = ::accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (socket < 0) {
       return -1;
     }
-    ucred who{};
-    socklen_t size = sizeof who;
-    if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.pid == pid) {
+    if (is_process(socket, pid)) {
       return socket;
     }
     ::close(socket);
   }
+  errno = EAGAIN;
+  return -1;
 }
 
 }  // namespace troupe

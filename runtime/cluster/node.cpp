@@ -1,5 +1,6 @@
 #include "runtime/cluster/node.hpp"
 
+#include "runtime/cluster/local_socket.hpp"
 #include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/standstills.hpp"
 #include "runtime/system/standing_still.hpp"
@@ -71,8 +72,14 @@ bool Node::join(const std::string& version, const std::string& cast) {
   }
   for (const auto& [other, endpoint] : where.endpoints()) {
     const auto key = where.keys().find(other);
-    channel_.connect(
-        static_cast<int>(other), endpoint, key == where.keys().end() ? "" : key->second);
+    if (pids_.empty()) {
+      channel_.connect(
+          static_cast<int>(other), endpoint, key == where.keys().end() ? "" : key->second);
+    } else if (other < pids_.size() && is_local_endpoint(endpoint)) {
+      channel_.connect(static_cast<int>(other), endpoint, "", pids_[other]);
+    } else {
+      return false;
+    }
   }
   return true;
 }

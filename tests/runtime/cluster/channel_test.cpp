@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <deque>
 #include <filesystem>
@@ -203,6 +204,46 @@ TEST_CASE("a process that is not the expected one is hung up on, however often i
   CHECK(of_a.parcels.empty());
   CHECK(of_a.broken.empty());
   CHECK(of_stranger.parcels.empty());
+}
+
+TEST_CASE("who listens is hung up on, too, where it is not the expected process") {
+  Inbox of_a;
+  Inbox of_b;
+  Channel a(0, "token");
+  Channel b(1, "token");
+  b.connect(0, a.listen(1, ::getpid()), "", ::getppid());
+  a.open(of_a.events());
+  b.open(of_b.events());
+  a.send(1, numbered(1));
+  b.send(0, numbered(2));
+  std::this_thread::sleep_for(500ms);
+  b.close();
+  a.close();
+  CHECK(a.traffic().at(1).received == 0);
+  CHECK(b.traffic().at(0).sent == 0);
+  CHECK(of_a.broken.empty());
+}
+
+TEST_CASE("many strangers at once keep nobody waiting, and a name that none can have is none") {
+  const std::string endpoint = "@troupe-" + make_token();
+  const int listening = listen_here(endpoint);
+  std::deque<Connection> strangers;
+  for (int i = 0; i < 64; ++i) {
+    strangers.emplace_back(endpoint);
+    REQUIRE(strangers.back().connected());
+  }
+  const Connection last(endpoint);
+  REQUIRE(last.connected());
+  CHECK(accept_here(listening, ::getppid()) == -1);
+  CHECK(errno == EAGAIN);
+  const int socket = accept_here(listening, ::getpid());  // the last one still waits
+  CHECK(socket >= 0);
+  ::close(socket);
+  ::close(listening);
+  for (const std::string& name :
+       {std::string(), std::string("@"), std::string("/tmp/x"), '@' + std::string(200, 'x')}) {
+    CHECK(connect_here(name) == -1);
+  }
 }
 
 TEST_CASE("connections that say nothing disturb nobody") {
