@@ -8,10 +8,10 @@
 // is small stands behind tensors. What may pass what stands in held_parcels.hpp.
 //
 // On one host the streams are sockets in Linux's abstract name space, and who may connect is the kernel's word: whoever is
-// not the process that a socket waits for is hung up on before a byte is read. Between hosts they are TLS, and it is who has
-// the key that the control stream has told of (run_keys.hpp). Both ends show the run's token in their greeting, so that
-// nobody else can have taken the place of a socket. The end that connects makes all streams, those for tensors when the
-// other end has greeted.
+// not the process that a socket waits for is hung up on before a byte is read, and so is another that listens in its place.
+// Between hosts they are TLS, and it is who has the key that the control stream has told of (run_keys.hpp). Both ends show
+// the run's token in their greeting, so that nobody else can have taken the place of a socket. The end that connects makes
+// all streams, those for tensors when the other end has greeted; until then the other end says nothing but its greeting.
 //
 // On one host tensors of messages lie in memory that both processes have (shared_memory.hpp), as far as there is room.
 //
@@ -77,8 +77,8 @@ class Channel {
   /// Waits for `peer` at an address of this host, "10.0.0.2" or "::1"; which key it has is told later, by expect().
   std::string listen_at(int peer, const std::string& host);
   void expect(int peer, const std::string& public_key);
-  /// `public_key`: that of `peer`, where the endpoint is one of TCP. `pid`: the process that it is where it is not; 0: nobody
-  /// knows.
+  /// `public_key`: that of `peer`, where the endpoint is one of TCP. `pid`: of that process, where it is not; 0:
+  /// not known.
   void connect(int peer,
                const std::string& endpoint,
                const std::string& public_key = "",

@@ -80,10 +80,9 @@ struct Channel::Peer {
   std::uint64_t sequence = 0;
   Unpacker unpacker;
   HeldParcels held{};
-  std::uint64_t arrived =
-      0;  // of Channel::arrived_, when it was last looked whether any of them can be delivered
-  bool full = false;       // nobody can be admitted before the next tick
-  std::size_t polled = 0;  // where its listening socket is among those that are polled
+  std::uint64_t arrived = 0;  // Channel::arrived_ when it was last looked what of them is whole
+  bool full = false;          // nobody can be admitted before the next tick
+  std::size_t polled = 0;     // where its listening socket is among those that are polled
 };
 
 }  // namespace troupe
