@@ -276,7 +276,6 @@ TEST_CASE("what a dead sender has sent to one copy alone is asked of that one", 
   CHECK(last.state->log == Log{"Upload 0 1 1", "Upload 1 1 5"});
 }
 
-TEST_CASE("a pull for an evaluation that a dead replica has sent to one copy alone is nobody's",
 TEST_CASE("what is sent again is what was asked for, or its sender is not believed", "[system]") {
   const Copy head = copy_of(0, 2);
   const Copy last = copy_of(1, 2);
