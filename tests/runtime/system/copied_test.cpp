@@ -294,6 +294,7 @@ TEST_CASE("what is sent again is what was asked for, or its sender is not believ
   }
 }
 
+TEST_CASE("a pull for an evaluation that a dead replica has sent to one copy alone is nobody's",
           "[system]") {
   const Copy head = copy_of(0, 2);
   const Copy last = copy_of(1, 2);
