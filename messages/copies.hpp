@@ -27,7 +27,7 @@ struct CopyWord {
     confirmed,  // of the last copy: all have taken the inputs up to `number`
     missing,    // to the copy before: input `number` has not come, and its sender is dead
     resent,     // the answer: what I send next is input `number`
-    nobodys,    // ... or: it is a question of the dead one, which nobody would miss
+    nobodys,    // ... or: no machine of this role says it; who would miss it died with its sender
     left,       // which copies are left: `alive`; `number` grows with each change
     lost,       // the machine input.from says and hears nothing more; number 1: a copy of it does
     heard,      // of a recipient: it has got `input` of what the machine says

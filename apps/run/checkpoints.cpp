@@ -28,17 +28,18 @@ void tell(const std::string& why) {
   log::run().warn("no_checkpoint", {{"why", why}});
 }
 
-std::vector<ParameterValues> values_at_hand(const RunParts& parts, const StandingRun& run) {
-  const Ending ending = weights_at_hand(parts.blueprint, parts.cast, run.explain());
+std::vector<ParameterValues> values_at_hand(const RunParts& parts, std::vector<Standstill> told) {
+  const Ending ending = weights_at_hand(parts.blueprint, parts.cast, std::move(told));
   return ending.weights.empty() ? std::vector<ParameterValues>{}
                                 : values_of(parts.blueprint.chunks, ending.weights, ending.buffers);
 }
 
 /// Nothing where it is not at hand, or there is none.
-std::optional<OptimizerState> optimizer_at_hand(const RunParts& parts) {
+std::optional<OptimizerState> optimizer_at_hand(const RunParts& parts,
+                                                const std::vector<Standstill>& told) {
   const proto::Experiment& e = parts.blueprint.experiment;
   const bool others = is_sparse_hogwild(e) || shared_by(e) == Shared::own;
-  auto state = others ? std::nullopt : optimizer_state(parts.blueprint, parts.cast);
+  auto state = others ? std::nullopt : optimizer_state(parts.blueprint, parts.cast, told);
   const bool some = state && state->updates > 0;
   return some ? std::move(state) : std::nullopt;
 }
@@ -220,10 +221,12 @@ void Checkpointer::write(Checkpoint made,
                          const StandingRun& run,
                          const std::vector<fs::path>& files) {
   wait();
+  std::vector<Standstill> told = run.explain();
+  auto at_hand = optimizer_at_hand(parts_, told);
   auto job = [this,
               made = std::move(made),
-              values = values_at_hand(parts_, run),
-              optimizer = optimizer_at_hand(parts_),
+              values = values_at_hand(parts_, std::move(told)),
+              optimizer = std::move(at_hand),
               network = parts_.blueprint.network,
               specs = weight_specs(parts_.blueprint.network),
               data = parts_.blueprint.data,

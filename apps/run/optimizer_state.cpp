@@ -39,17 +39,19 @@ Played* played(const Cast& cast, ActorId id) {
   return machine ? dynamic_cast<Played*>(&machine->core()) : nullptr;
 }
 
-/// Of the optimizer `first` and its copies all, or the one that has made the most updates: others may be lost. None where
-/// step_of(machine) says that one is not at hand or keeps something else.
+/// What the machines say of themselves, by ActorId; null: none is gone, and all copies are meant.
+using Told = const std::vector<Standstill>*;
+
+/// Of the optimizer `first` and its copies all, or, of those that are not gone, the one that has made the most updates. None
+/// where step_of(machine) says that one is not at hand or keeps something else.
 template <class Played, class F>
-std::vector<OptimizerPart> parts_of(const Cast& cast,
-                                    const Roster& who,
-                                    ActorId first,
-                                    bool all_copies,
-                                    const Specs& specs,
-                                    F step_of) {
+std::vector<OptimizerPart> parts_of(
+    const Cast& cast, const Roster& who, ActorId first, Told told, const Specs& specs, F step_of) {
   std::vector<OptimizerPart> copies;
   for (const ActorId id : who.copies_of(first)) {
+    if (told && (*told)[id].gone) {
+      continue;
+    }
     auto* const machine = played<Played>(cast, id);
     OptimizerStep* const step = machine ? step_of(*machine) : nullptr;
     if (!step) {
@@ -57,7 +59,7 @@ std::vector<OptimizerPart> parts_of(const Cast& cast,
     }
     copies.push_back({step, cast.members[id].device, specs});
   }
-  if (!all_copies) {
+  if (told && !copies.empty()) {
     copies = {*std::max_element(copies.begin(), copies.end(), [](const auto& x, const auto& y) {
       return x.step->updates() < y.step->updates();
     })};
@@ -69,7 +71,7 @@ std::vector<OptimizerPart> parts_of(const Cast& cast,
 std::vector<OptimizerPart> parts_of_servers(const Blueprint& b,
                                             const Cast& cast,
                                             const Roster& who,
-                                            bool all_copies) {
+                                            Told told) {
   std::vector<OptimizerPart> parts;
   for (std::int32_t c = 0; b.link && c < b.schedule->chunks; ++c) {
     for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
@@ -77,7 +79,7 @@ std::vector<OptimizerPart> parts_of_servers(const Blueprint& b,
           cast,
           who,
           who.server_optimizer(c, s).id,
-          all_copies,
+          told,
           specs_of(b, c, s),
           [](const ServerOptimizer& m) { return m.step() ? m.step()->optimizer() : nullptr; });
       if (copies.empty()) {
@@ -91,14 +93,14 @@ std::vector<OptimizerPart> parts_of_servers(const Blueprint& b,
 
 /// Those of replica `r`; none where one is not at hand.
 std::vector<OptimizerPart> parts_of_replica(
-    const Blueprint& b, const Cast& cast, const Roster& who, std::int32_t r, bool all_copies) {
+    const Blueprint& b, const Cast& cast, const Roster& who, std::int32_t r, Told told) {
   std::vector<OptimizerPart> parts;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     const std::vector<OptimizerPart> copies =
         parts_of<Optimizer>(cast,
                             who,
                             who.optimizers(r)[static_cast<std::size_t>(c)].id,
-                            all_copies,
+                            told,
                             specs_of(b, c),
                             [](const Optimizer& m) { return m.arithmetic(); });
     if (copies.empty()) {
@@ -170,12 +172,14 @@ bool begin_part(const OptimizerPart& part, const OptimizerState& state) {
 
 }  // namespace
 
-std::optional<OptimizerState> optimizer_state(const Blueprint& b, const Cast& cast) {
+std::optional<OptimizerState> optimizer_state(const Blueprint& b,
+                                              const Cast& cast,
+                                              const std::vector<Standstill>& told) {
   const Roster who(b);
   OptimizerState state;
-  std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who, false);
+  std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who, &told);
   for (std::int32_t r = 0; parts.empty() && replicas_step(b) && r < replica_count(b); ++r) {
-    parts = parts_of_replica(b, cast, who, r, false);
+    parts = parts_of_replica(b, cast, who, r, &told);
     if (!parts.empty() && parts.front().step->updates() == 0) {
       parts.clear();  // it was lost
     } else if (!parts.empty() && replica_count(b) > 1) {
@@ -193,10 +197,10 @@ std::optional<OptimizerState> optimizer_state(const Blueprint& b, const Cast& ca
 
 std::string begin_with(const Blueprint& b, Cast& cast, const OptimizerState& state) {
   const Roster who(b);
-  std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who, true);
+  std::vector<OptimizerPart> parts = parts_of_servers(b, cast, who, nullptr);
   if (parts.empty() && replicas_step(b)) {
     for (std::int32_t r = 0; r < replica_count(b); ++r) {
-      std::vector<OptimizerPart> own = parts_of_replica(b, cast, who, r, true);
+      std::vector<OptimizerPart> own = parts_of_replica(b, cast, who, r, nullptr);
       std::move(own.begin(), own.end(), std::back_inserter(parts));
     }
   }

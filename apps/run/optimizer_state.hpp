@@ -5,6 +5,7 @@
 #include "apps/topologies/blueprint.hpp"
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/schemes/optimizers/optimizer_step.hpp"
+#include "runtime/system/driver.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstdint>
@@ -34,8 +35,10 @@ struct OptimizerState {
 
 /// Of the servers' optimizers where they have the experiment's, else of the first replica's that are all at hand.
 /// Nothing where the scheme keeps something else, or an optimizer plays elsewhere or is at work. The machines are those
-/// of build_cast().
-std::optional<OptimizerState> optimizer_state(const Blueprint& blueprint, const Cast& cast);
+/// of build_cast(). `told`: by ActorId; of copies only those count that are not gone.
+std::optional<OptimizerState> optimizer_state(const Blueprint& blueprint,
+                                              const Cast& cast,
+                                              const std::vector<Standstill>& told);
 
 /// The optimizers of `cast`, which has not begun, begin with it. What keeps them from that, as a sentence's end, or "".
 std::string begin_with(const Blueprint& blueprint, Cast& cast, const OptimizerState& state);

@@ -132,9 +132,12 @@ std::int64_t passed_by_all(const Blueprint& b, const Cast& cast) {
 }
 
 /// The weights of the end of the run, not of its best evaluation.
-bool take_newest(const Blueprint& b, const Cast& cast, Ending& ending) {
+bool take_newest(const Blueprint& b,
+                 const Cast& cast,
+                 const std::vector<Standstill>& told,
+                 Ending& ending) {
   if (ending.best) {
-    ending = weights_at_hand(b, cast, standstills_of(cast));
+    ending = weights_at_hand(b, cast, told);
   }
   return is_whole(b, ending.weights, ending.buffers);
 }
@@ -164,11 +167,12 @@ Result<Drained> drain(const Blueprint& b, const Checkpoint& checkpoint) {
                   .mini_batches = ending.step * b.batches_per_update,
                   .passed = passed_by_all(b, cast),
                   .seconds = before.seconds() + (real ? now : ending.seconds)};
-  if (!take_newest(b, cast, ending)) {
+  const std::vector<Standstill> told = agenda.standstills();
+  if (!take_newest(b, cast, told, ending)) {
     return Error{ErrorKind::lost, "the weights of some chunks were lost while the run was drained"};
   }
   drained.values = values_of(b.chunks, ending.weights, ending.buffers);
-  drained.optimizer = optimizer_state(b, cast);
+  drained.optimizer = optimizer_state(b, cast, told);
   return drained;
 }
 

@@ -74,7 +74,7 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
     p.checkpoints.take({.archive = [&](Archive& a) { agenda.archive(a); },
                         .explain =
                             [&] {
-                              return standstills_of(cast);
+                              return agenda.standstills();
                             }});
   };
   const RunBounds bounds = run_bounds(p.blueprint, cast.members.size());

@@ -57,6 +57,9 @@ RecordEntry Tee::counted(RecordEntry entry) const {
 }
 
 std::optional<Diverged> Tee::on(const RecordEntry& entry, double now) {
+  if (!recorder_.is_news(entry)) {
+    return {};
+  }
   if (second_) {
     second_->on(entry, now);
   }

@@ -1,5 +1,5 @@
 // What the recorder gets of a run's records: counted from where the run before began, where this one goes on with
-// it. Shown to a second sink first.
+// it. Shown to a second sink first. What a copy that has become the head tells again goes to neither.
 #pragma once
 
 #include "messages/proto.hpp"

@@ -41,9 +41,6 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
 }
 
 std::optional<Diverged> Recorder::on(const RecordEntry& entry, double now) {
-  if (!told_once_.is_news(entry)) {
-    return {};
-  }
   now_ = std::max(now_, now);
   const bool before = diverged_.has_value();
   std::visit([&](const auto& record) { handle(record, now); }, entry);

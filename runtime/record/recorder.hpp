@@ -40,6 +40,9 @@ class Recorder final : public RecordSink {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
+  /// Whether the record has not come before. To be asked once, before it is shown to anybody.
+  bool is_news(const RecordEntry& entry) { return told_once_.is_news(entry); }
+
   /// The Diverged of the first loss that is not finite.
   std::optional<Diverged> on(const RecordEntry& entry, double now) override;
 

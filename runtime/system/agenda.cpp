@@ -237,13 +237,7 @@ Ending Agenda::play(const std::function<bool()>& interrupted) {
       if (witness_) {
         witness_->still(gone_);
       }
-      std::vector<Standstill> standstills;
-      for (std::size_t id = 0; id < cast_.members.size(); ++id) {
-        standstills.push_back(gone_.contains(static_cast<ActorId>(id))
-                                  ? Standstill{.gone = true}
-                                  : standstill_of(*cast_.members[id].machine));
-      }
-      return stalled(cast_, std::move(standstills));
+      return stalled(cast_, standstills());
     }
   }
   if (witness_ && ending_->exit_code == 0) {

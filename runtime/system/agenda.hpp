@@ -41,6 +41,9 @@ class Agenda {
   /// same deliveries. Called from `between`, or before run(). ArchiveError as archive_run().
   void archive(Archive& a);
 
+  /// What every machine says of itself.
+  std::vector<Standstill> standstills() const { return standstills_of(cast_, gone_); }
+
   /// The limits that a state must keep which is read; null: none.
   const RunBounds* bounds = nullptr;
   /// Called between two deliveries; may be empty.

@@ -3,6 +3,7 @@
 #include "messages/archive_sized.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace troupe {
@@ -42,14 +43,21 @@ void Caller::pass_on(Message message, double now, Effects& fx) {
   TROUPE_BELIEVE(
       understands(machine_->role(), message), "it does not understand ", message_name(message));
   const ActorId from = message.from;
-  const std::size_t before = fx.sends.size();
+  const auto before = std::ssize(fx.sends);
+  const auto runs = std::ssize(fx.runs);
+  const auto records = std::ssize(fx.records);
   try {
     machine_->on(std::move(message), now, fx);
   } catch (const BadSender& bad) {
+    fx.sends.erase(fx.sends.begin() + before, fx.sends.end());  // copies would not get it
+    fx.runs.erase(fx.runs.begin() + runs, fx.runs.end());
+    fx.records.erase(fx.records.begin() + records, fx.records.end());
+    fx.alarm.reset();
+    fx.ending.reset();
     throw BadSender(bad.what(), hearing_.speaker_of(bad.from.value_or(from)));
   }
   const std::size_t made = fx.sends.size();
-  for (std::size_t i = before; i < made; ++i) {
+  for (auto i = static_cast<std::size_t>(before); i < made; ++i) {
     for (const ActorId copy : hearing_.copies_of(fx.sends[i].to)) {
       if (copy != fx.sends[i].to) {
         fx.pass_on(copy, fx.sends[i].message, fx.sends[i].modelled);
@@ -110,6 +118,9 @@ bool Census::survives(const Down& m, Effects& fx) {
     if (left == 0) {
       for (const ActorId first : of.seats.front()) {
         tell_all({.kind = Kind::lost, .input = {.from = first}}, fx);
+      }
+      for (const ActorId id : *seat) {
+        tell_all({.kind = Kind::lost, .number = 1, .input = {.from = id}}, fx);
       }
       return false;
     }

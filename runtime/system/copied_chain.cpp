@@ -9,7 +9,8 @@
 namespace troupe {
 namespace {
 
-/// Whether a machine that speaks so may pass `message` on. Else it is a question of its sender, who is dead.
+/// Whether a machine that speaks so may pass `message` on. Else a machine of another role has said it, which is dead with all
+/// its copies: a question of its own, or a part of what a replica does that is dead with it.
 bool may_say(const Message& message, const RoleTag& role) {
   try {
     check_may_say(message, role);

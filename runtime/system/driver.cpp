@@ -62,18 +62,33 @@ std::string explain(const Cast& cast, const std::vector<Standstill>& told) {
   return text;
 }
 
-/// The smallest replica (-1: everybody's) of a machine that has `part` of the model, and none of whose
-/// machines is gone: what a dead one has left is old.
+/// Replicas of which a machine is gone, and all its copies.
+std::set<std::int32_t> dead_replicas(const Cast& cast, const std::vector<Standstill>& told) {
+  std::set<ActorId> left;  // first copies of which another one is left
+  std::set<ActorId> further;
+  for (const auto& [first, copies] : cast.copies) {
+    further.insert(copies.begin(), copies.end());
+    if (!std::ranges::all_of(copies, [&told](ActorId id) { return told[id].gone; })) {
+      left.insert(first);
+    }
+  }
+  std::set<std::int32_t> dead;
+  for (ActorId id = 0; id < told.size(); ++id) {
+    if (told[id].gone && cast.members[id].replica >= 0 && !left.contains(id) &&
+        !further.contains(id)) {
+      dead.insert(cast.members[id].replica);
+    }
+  }
+  return dead;
+}
+
+/// The smallest replica (-1: everybody's) of a machine that has `part` of the model, and that is not dead: what a dead one
+/// has left is old.
 template <class Part>
 std::optional<std::int32_t> first_with(Part part,
                                        const Cast& cast,
                                        const std::vector<Standstill>& told) {
-  std::set<std::int32_t> dead;
-  for (std::size_t id = 0; id < told.size(); ++id) {
-    if (told[id].gone && cast.members[id].replica >= 0) {
-      dead.insert(cast.members[id].replica);
-    }
-  }
+  const std::set<std::int32_t> dead = dead_replicas(cast, told);
   std::optional<std::int32_t> first;
   for (std::size_t id = 0; id < told.size(); ++id) {
     const std::int32_t replica = cast.members[id].replica;
@@ -102,10 +117,12 @@ Delivered delivered_of(double now, ActorId to, const Message& message) {
           .stamp = message_stamp(message)};
 }
 
-std::vector<Standstill> standstills_of(const Cast& cast) {
+std::vector<Standstill> standstills_of(const Cast& cast, const std::set<ActorId>& gone) {
   std::vector<Standstill> told;
-  for (const Cast::Member& member : cast.members) {
-    told.push_back(member.machine ? standstill_of(*member.machine) : Standstill{.gone = true});
+  for (ActorId id = 0; id < cast.members.size(); ++id) {
+    const auto& machine = cast.members[id].machine;
+    told.push_back(machine && !gone.contains(id) ? standstill_of(*machine)
+                                                 : Standstill{.gone = true});
   }
   return told;
 }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <functional>
 #include <optional>
+#include <set>
 
 namespace troupe {
 
@@ -58,8 +59,8 @@ struct Standstill {
 };
 
 Standstill standstill_of(const Machine& machine);
-/// By ActorId. Of machines that play in another process nothing is known: they are gone.
-std::vector<Standstill> standstills_of(const Cast& cast);
+/// By ActorId. Of machines that play in another process nothing is known: they are gone, as those of `gone` are.
+std::vector<Standstill> standstills_of(const Cast& cast, const std::set<ActorId>& gone);
 
 /// A run whose machines stand still between two turns.
 struct StandingRun {

@@ -216,7 +216,7 @@ struct Cast {
     int thread = 0;  // members of one thread share it; numbered from 0
     Device device;
     Precision precision = Precision::fp32;  // of matrix products in its jobs
-    std::int32_t replica = -1;  // the replica that is lost with it; -1: it belongs to none
+    std::int32_t replica = -1;  // the replica that is lost with it and all its copies; -1: none
     std::int32_t stage = -1;    // the stage of its thread, counted over all replicas; -1: none
   };
 

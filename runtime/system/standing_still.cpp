@@ -145,8 +145,8 @@ void write(Theatre& theatre, const Rest& rest, const Result<Others::Kept>& elsew
   archive_run(a, theatre.cast, state);
 }
 
-std::vector<Standstill> ask_all_machines(const Theatre& theatre) {
-  std::vector<Standstill> told = standstills_of(theatre.cast);
+std::vector<Standstill> ask_all_machines(const Theatre& theatre, const Rest& rest) {
+  std::vector<Standstill> told = standstills_of(theatre.cast, {rest.gone.begin(), rest.gone.end()});
   if (theatre.options.others) {
     theatre.options.others->explain(told);
   }
@@ -196,7 +196,7 @@ void take_snapshot(Theatre& theatre) {
       theatre.options.snapshot({.archive = [&](Archive& a) { write(theatre, *rest, elsewhere, a); },
                                 .explain =
                                     [&] {
-                                      return ask_all_machines(theatre);
+                                      return ask_all_machines(theatre, *rest);
                                     }});
     }
   }

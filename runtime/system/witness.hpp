@@ -47,7 +47,8 @@ class Witness {
   /// `resumed`: the run has begun before it was watched.
   explicit Witness(bool resumed = false) : resumed_(resumed) {}
 
-  /// Cast::copies: by a server, its further copies.
+  /// Cast::copies: by the first copy of a server, stage or other machine of theirs, its further copies. Those of servers are
+  /// watched as servers.
   void watch_copies(const std::map<ActorId, std::vector<ActorId>>& copies);
 
   /// A message that passes a link: its number, which comes with it.

@@ -8,6 +8,7 @@
 #include "messages/returns.hpp"
 #include "messages/servers.hpp"
 #include "runtime/system/callers.hpp"
+#include "runtime/system/driver.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
@@ -548,6 +549,61 @@ TEST_CASE("the director hears of a copy that dies where it was the last one", "[
   fx = down(41, "server-1.0-copy-1");
   REQUIRE(fx.ending);
   CHECK(fx.ending->cause == "server-1.0-copy-1");
+  std::set<ActorId> told_lost;
+  for (const auto& [to, word] : words(CopyWord::Kind::lost, fx)) {
+    if (to == kCopies[0]) {
+      told_lost.insert(word.input.from);
+    }
+  }
+  CHECK(told_lost == std::set<ActorId>{40, 60, 41, 61});  // with all of its household
+}
+
+TEST_CASE("a replica of whose machines copies are left is not dead: its weights are kept",
+          "[system]") {
+  Cast cast;
+  for (const std::int32_t replica : {0, 0, 0, 1}) {
+    cast.members.push_back({.name = "shard", .machine = nullptr, .device = {}, .replica = replica});
+  }
+  cast.copies[0] = {2};  // of machine 1 there is no other
+  const auto kept = [&cast](const std::set<ActorId>& gone) {
+    std::vector<Standstill> told(4);
+    for (ActorId id = 0; id < 4; ++id) {
+      const std::int32_t chunk = id == 3 ? 1 : 0;
+      told[id].gone = gone.contains(id);
+      if (!told[id].gone) {
+        told[id].remains.weights.push_back({.chunk = chunk, .slice = 0, .weights = Weights(1)});
+      }
+    }
+    return stalled(cast, std::move(told)).weights.size();  // of replica 0: 1, of replica 1: 2
+  };
+  CHECK(kept({}) == 1);
+  CHECK(kept({0}) == 1);
+  CHECK(kept({2}) == 1);
+  CHECK(kept({0, 2}) == 2);
+  CHECK(kept({1}) == 2);
+}
+
+TEST_CASE("what a machine has said before it does not believe a copy reaches nobody", "[system]") {
+  class Doubting final : public Machine {
+   public:
+    void on(Message, double, Effects& fx) override {
+      fx.send(Ref<DirectorRole>{kDirector}, MarkDue{.step = 1});
+      fx.record(LossOfCopy{.of = "", .copy = 0, .left = 0, .cause = ""});
+      fx.wake(1);
+      throw BadSender("it cannot be");
+    }
+
+    std::string waits_for() const override { return ""; }
+  };
+
+  Caller caller({copies_of(2)}, std::make_unique<Doubting>());
+  Effects fx;
+  const Answer answer{.request = 1};
+  CHECK_THROWS_AS(caller.on(sent_by(kCopies[0], answer), 0, fx), BadSender);
+  CHECK(sent<MarkDue>(fx).empty());
+  CHECK(fx.records.empty());
+  CHECK_FALSE(fx.alarm);
+  CHECK(words(kHeard, fx).size() == 2);  // what it was told is acknowledged all the same
 }
 
 // -- random orders ---------------------------------------------------------------------------------
