@@ -50,8 +50,10 @@ std::string copies_words(const E& e) {
   std::string words;
   for (const std::string& text : e.placement().copies()) {
     const std::size_t equals = text.rfind('=');
-    words +=
-        concat(words.empty() ? "" : ", ", text.substr(equals + 1), " of ", text.substr(0, equals));
+    const std::string count = text.substr(equals + 1);
+    if (count != "1") {
+      words += concat(words.empty() ? "" : ", ", count, " of ", text.substr(0, equals));
+    }
   }
   if (e.replicas().copies() > 1) {
     words += concat(words.empty() ? "" : ", ", e.replicas().copies(), " of each server");

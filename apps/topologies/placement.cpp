@@ -276,8 +276,10 @@ void seat_all(const Blueprint& b, const Roster& who, const Seating& seating, Pla
     for (std::size_t s = 0; s < who.servers(c).size(); ++s) {
       for (std::size_t g = 0; g < who.groups(c, s).size(); ++g) {
         const Roster::GroupSeat& seat = who.groups(c, s)[g];
-        const int process =
-            seating.of_group(static_cast<std::int32_t>(g), process_of[who.servers(c)[s].id]);
+        const ActorId server = who.servers(c)[s].id;
+        // Of several copies none is where the run is lost anyhow: what has no copy would make it lost there, too.
+        const int otherwise = who.copies_of(server).size() > 1 ? 0 : process_of[server];
+        const int process = seating.of_group(static_cast<std::int32_t>(g), otherwise);
         process_of[seat.server.id] = process;
         process_of[seat.optimizer.id] = process;
       }

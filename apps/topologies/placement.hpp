@@ -26,7 +26,8 @@ InOneProcess plays_in_one_process(const proto::Experiment& experiment);
 
 /// Whole replicas where there are as many as processes or more, else each replica's stages in groups of
 /// neighbours; but where placement.on names a stage or server. A shard and its optimizer stand with their stage, a source with its first one. What is
-/// everybody's, the Director and servers that no name is said of, is in process 0: so a process that is lost costs no
+/// everybody's, the Director and servers without copies that no name is said of, is in process 0, and copies are dealt over
+/// the others: so a process that is lost costs no
 /// more than its replicas. Error (usage) where the experiment cannot be played by so many.
 Result<Placement> place(const Blueprint& blueprint, int processes);
 

@@ -2,8 +2,13 @@
 // as if nothing had happened to them, and nothing that a replica was told is lost.
 #include "messages/copies.hpp"
 
+#include "apps/run/run.hpp"
 #include "apps/topologies/cast.hpp"
+#include "apps/topologies/copies.hpp"
 #include "apps/topologies/hosts.hpp"
+#include "apps/topologies/placement.hpp"
+#include "apps/topologies/roster.hpp"
+#include "apps/topologies/run_bounds.hpp"
 #include "kernels/random.hpp"
 #include "messages/archive.hpp"
 #include "runtime/system/agenda.hpp"
@@ -451,6 +456,7 @@ std::vector<float> play(const proto::Experiment& e,
                         std::uint64_t deliveries,
                         std::optional<Archived>& kept) {
   auto blueprint = make_blueprint(e);
+  INFO((blueprint ? "" : blueprint.error().message));
   REQUIRE(blueprint);
   Cast cast = build_cast(*blueprint);
   const TimeModel times(e.clock(), blueprint->times, e.seed(), 3, blueprint->sizes);
@@ -459,6 +465,8 @@ std::vector<float> play(const proto::Experiment& e,
   Witness witness(state.has_value());
   Agenda agenda(cast, times, records, nullptr);
   agenda.inject_faults(faults, witness);
+  const RunBounds bounds = run_bounds(*blueprint, cast.members.size());
+  agenda.bounds = &bounds;
   if (state) {
     Archive from(*state);
     agenda.archive(from);
@@ -479,25 +487,95 @@ std::vector<float> play(const proto::Experiment& e,
 
 }  // namespace
 
+namespace {
+
+/// Of a run that is taken up after each 97th of its deliveries.
+void check_goes_on(const proto::Experiment& e) {
+  std::optional<Archived> none;
+  const std::vector<float> whole = play(e, {}, 0, none);
+  for (std::uint64_t at = 50; at < 2000; at += 97) {
+    INFO("after " << at << " deliveries");
+    std::optional<Archived> kept;
+    REQUIRE(same(play(e, {}, at, kept), whole));
+    if (!kept) {
+      break;
+    }
+    CHECK(same(play(e, kept, 0, none), whole));
+  }
+}
+
+}  // namespace
+
 TEST_CASE("a run with copies that die goes on from any moment, bit for bit", "[system][copies]") {
+  const Options crashes{"clock.faults.crashes.at=[5,9]", "clock.faults.crashes.host=[1,3]"};
   for (const char* scheme : {"replicas.rule=dana_zero", "replicas.exchange=synchronous"}) {
-    const auto e = task(3,
-                        {scheme,
-                         "record.evaluate_every=10",
-                         "clock.faults.crashes.at=[5,9]",
-                         "clock.faults.crashes.host=[1,3]"});
-    std::optional<Archived> none;
-    const std::vector<float> whole = play(e, {}, 0, none);
-    for (std::uint64_t at = 50; at < 2000; at += 97) {
-      INFO(scheme << " after " << at << " deliveries");
-      std::optional<Archived> kept;
-      REQUIRE(same(play(e, {}, at, kept), whole));
-      if (!kept) {
-        break;
-      }
-      CHECK(same(play(e, kept, 0, none), whole));
+    INFO(scheme);
+    check_goes_on(task(3, joined({scheme, "record.evaluate_every=10"}, crashes)));
+  }
+  for (const Options& set :
+       {Options{"pipeline.stages=3", "pipeline.schedule=gpipe", "optimizer.clip_norm=0.5"},
+        Options{"pipeline.stages=1", "replicas.count=3", "replicas.exchange=synchronous"}}) {
+    INFO(set.back());
+    check_goes_on(stages_task(3, joined(set, crashes)));
+  }
+}
+
+TEST_CASE("what a new head records again is shown to nobody twice", "[system][copies]") {
+  class Counting final : public RecordSink {
+   public:
+    std::optional<Diverged> on(const RecordEntry& entry, double) override {
+      updates += std::holds_alternative<AppliedRecord>(entry) ? 1 : 0;
+      return {};
+    }
+
+    int updates = 0;
+  };
+
+  const auto updates_shown = [](const Options& set) {
+    auto b = make_blueprint(task(2, joined({"replicas.exchange=synchronous"}, set)));
+    REQUIRE(b);
+    Counting shown;
+    RunOptions options;
+    options.virtual_clock = true;
+    options.tee = &shown;
+    const auto result = run_experiment(*b, options);
+    REQUIRE(result);
+    CHECK(result->exit_code == 0);
+    return shown.updates;
+  };
+  const int undisturbed = updates_shown({});
+  CHECK(undisturbed > 0);
+  CHECK(updates_shown({"clock.faults.crashes.at=[9]", "clock.faults.crashes.host=[1]"}) ==
+        undisturbed);
+}
+
+TEST_CASE("servers of groups, which have no copies, play where the run is lost anyhow",
+          "[system][copies]") {
+  auto b = make_blueprint(experiment(tiny_task("10,9", "relu"),
+                                     {"replicas.count=4",
+                                      "replicas.exchange.halos.groups=2",
+                                      "replicas.copies=2",
+                                      "placement.on=[\"stage-[02]*=1\",\"stage-[13]*=2\"]"}));
+  INFO((b ? "" : b.error().message));
+  REQUIRE(b);
+  const auto placed = place(*b, 3);
+  INFO((placed ? "" : placed.error().message));
+  REQUIRE(placed);
+  const Roster who(*b);
+  int groups = 0;
+  for (std::size_t id = 0; id < who.entries().size(); ++id) {
+    if (who.entries()[id].name.starts_with("group-")) {
+      CHECK(placed->process_of[id] == 0);
+      ++groups;
     }
   }
+  CHECK(groups > 0);
+}
+
+TEST_CASE("who is given one copy has no others", "[system][copies]") {
+  CHECK(copies_words(task(1, {"placement.copies=[\"stage-*=1\"]"})).empty());
+  CHECK(copies_words(task(1, {"placement.copies=[\"stage-0*=1\",\"stage-*=2\"]"})) ==
+        "2 of stage-*");
 }
 
 TEST_CASE("copies of servers on threads change no weight", "[system][copies]") {
