@@ -4,6 +4,7 @@
 #include "apps/plan/memory.hpp"
 #include "apps/topologies/copies.hpp"
 #include "apps/topologies/hogwild.hpp"
+#include "apps/topologies/roster.hpp"
 #include "apps/topologies/servers.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
@@ -22,6 +23,17 @@ std::int64_t replicas_on_host(const Blueprint& b, std::int32_t stage) {
   std::int64_t count = 0;
   for (auto i = static_cast<std::size_t>(stage); i < b.devices.size(); i += stages) {
     count += b.devices[i] == Device{} ? 1 : 0;
+  }
+  return count;
+}
+
+/// The same with the further copies of the stage, each of which has tensors of its own.
+std::int64_t copies_on_host(const Blueprint& b, std::int32_t stage) {
+  const Roster who(b);
+  const auto stages = static_cast<std::size_t>(b.schedule->options.stages);
+  std::int64_t count = 0;
+  for (auto i = static_cast<std::size_t>(stage); i < b.devices.size(); i += stages) {
+    count += b.devices[i] == Device{} ? std::ssize(who.households()[i].seats) : 0;
   }
   return count;
 }
@@ -93,15 +105,16 @@ std::vector<MemoryPart> memory_parts(const Blueprint& b) {
       continue;
     }
     const ChunkMemory m = memory_of(b, c);
-    const auto replicas = static_cast<double>(here);
+    const std::int64_t copies = copies_on_host(b, b.schedule->stage_of(c));
+    const auto all = static_cast<double>(copies);
     const bool own = !b.link || b.link->steps();  // each replica steps by itself
     // Of each version that is out a stage has as many views as it has of its replica's own steps.
-    const std::int64_t versions = own ? here : versions_in_hand(b, here);
+    const std::int64_t versions = own ? copies : versions_in_hand(b, here);
     weights.bytes += shared ? m.weights / static_cast<double>(m.copies)
                             : static_cast<double>(versions) * m.weights;
-    moments.bytes += own ? replicas * m.moments : 0;
-    gradients.bytes += replicas * m.gradient;
-    activations.bytes += replicas * (m.activations - shared_inputs(b, c, m.stashes));
+    moments.bytes += own ? all * m.moments : 0;
+    gradients.bytes += all * m.gradient;
+    activations.bytes += all * (m.activations - shared_inputs(b, c, m.stashes));
     servers.bytes += b.link ? server_bytes(b, c) : 0;
   }
   return {weights, moments, gradients, activations, servers, data};

@@ -95,18 +95,21 @@ void Casting::add_copies() {
   if (most == 1 || alike_) {
     return;
   }
-  std::vector<Cast> alike;
-  for (std::size_t copy = 1; copy < most; ++copy) {
-    alike.push_back(Casting(b_, true).all());
-  }
+  std::map<ActorId, Cast::Member> further;
   std::vector<Copies> all;
-  for (const Roster::Household& household : who_.households()) {
-    for (std::size_t copy = 1; copy < household.seats.size(); ++copy) {
-      for (std::size_t i = 0; i < household.seats[copy].size(); ++i) {
-        Cast::Member& made = alike[copy - 1].members[household.seats.front()[i]];
-        add(household.seats[copy][i], std::move(made.machine), made.device, made.precision);
+  for (std::size_t copy = 1; copy < most; ++copy) {
+    Cast alike = Casting(b_, true).all();  // one at a time: what has no such copy goes at once
+    for (const Roster::Household& household : who_.households()) {
+      for (std::size_t i = 0; copy < household.seats.size() && i < household.seats[copy].size();
+           ++i) {
+        further[household.seats[copy][i]] = std::move(alike.members[household.seats.front()[i]]);
       }
     }
+  }
+  for (auto& [id, made] : further) {
+    add(id, std::move(made.machine), made.device, made.precision);
+  }
+  for (const Roster::Household& household : who_.households()) {
     if (household.seats.size() > 1) {
       all.push_back({.name = household.name, .seats = household.seats});
     }

@@ -119,6 +119,13 @@ TEST_CASE("memory is counted by who keeps what", "[apps]") {
   CHECK(part(with({"replicas.count=10"}), "the moments of their optimizers") == 0);
   CHECK(part(with({"replicas.count=10", "replicas.exchange=gossip"}),
              "the moments of their optimizers") == 10 * single);
+  // Further copies have their own.
+  const Words copies{
+      "replicas.exchange=gossip", "replicas.count=2", "placement.copies=[\"*-0.0=3\"]"};
+  CHECK(part(with(copies), weights) == 4 * single);
+  CHECK(part(with(copies), "the moments of their optimizers") == 4 * single);
+  CHECK(part(with(copies), "gradients") == 4 * part(with({}), "gradients"));
+  CHECK(part(with(copies), "activations") == 4 * part(with({}), "activations"));
 }
 
 TEST_CASE("a mini-batch of more samples than there are is refused whether the data is here or not",
