@@ -101,11 +101,26 @@ void Lead::take_records(int from, Parcel parcel) {
     }
     for (const RecordEntry& entry : batch.entries) {
       check_record(entry, bounds_);
+      check_teller(from, entry);
     }
     if (!batch.entries.empty()) {
       batch.teller = id;
       theatre_->record(std::move(batch));
     }
+  }
+}
+
+/// A record that has a number is of a machine that has a copy there.
+void Lead::check_teller(int from, const RecordEntry& entry) const {
+  if (entry.number == 0) {
+    return;
+  }
+  bool plays = false;
+  for (ActorId id = 0; id < process_of_.size(); ++id) {
+    plays = plays || (process_of_[id] == from && bounds_.first_of(id) == entry.teller);
+  }
+  if (!plays || entry.number > static_cast<std::uint64_t>(bounds_.most)) {
+    throw WireError("a process records what a machine that another process runs would record");
   }
 }
 

@@ -185,6 +185,7 @@ class Lead final : public Cluster {
   void take_records(int from, Parcel parcel);
   void take_heartbeat(int from, Parcel parcel);
   void take_explained(int from, Parcel parcel);
+  void check_teller(int from, const RecordEntry& entry) const;
   void take_delivery(int from, const Delivered& made);
   void take_state(int from, Parcel parcel);
   void take_trace(int from, const Parcel& parcel);

@@ -124,6 +124,19 @@ const std::map<std::string, Part>& parts() {
        [](Message, double, Effects& fx) {
          fx.record(StageRecord{.stage = 77});
        }},
+      {"records for another",
+       [](Message, double, Effects& fx) {
+         RecordEntry entry(StageRecord{});
+         entry.number = 1;  // as the Director's, which plays elsewhere
+         fx.record(std::move(entry));
+       }},
+      {"counts too far",
+       [](Message, double, Effects& fx) {
+         RecordEntry entry(StageRecord{});
+         entry.teller = 1;
+         entry.number = std::uint64_t{1} << 62;
+         fx.record(std::move(entry));
+       }},
       {"never ends",
        [](Message message, double, Effects& fx) {
          if (holds_alternative<Start>(message)) {
@@ -363,6 +376,14 @@ TEST_CASE("the Director hears of each machine of a process that is lost, and how
     REQUIRE(played.downs.size() == 1);
     CHECK(has(played.downs[0], "a record tells of a stage that the run does not have"));
     CHECK(played.records.empty());
+  }
+  SECTION("it tells what another would") {
+    for (const char* const what : {"records for another", "counts too far"}) {
+      const Played played = play(config(what, 2));
+      REQUIRE(played.downs.size() == 1);
+      CHECK(has(played.downs[0], "what a machine that another process runs would record"));
+      CHECK(played.records.empty());
+    }
   }
   CHECK(children().empty());
 }
