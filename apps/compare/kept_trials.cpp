@@ -78,18 +78,23 @@ bool read_trial(const fs::path& path, TrialNote& note, Trial& trial) {
   return trial.outcome != Outcome::interrupted;
 }
 
-/// Of the files of the program and of libtroupe, where it has one: a user's own layers and rules are in them, of which no
+/// Of the program's file, and of libtroupe's where that is another: a user's own layers and rules are in them, of which no
 /// commit tells.
 std::string digest_of_program() {
   constexpr std::size_t kLetters = 16;
+  constexpr const char* kProgram = "/proc/self/exe";
   Dl_info here{};
   ::dladdr(reinterpret_cast<const void*>(&maker_of_trials), &here);
-  std::string digests;
-  for (const char* file : {"/proc/self/exe", here.dli_fname}) {
-    const auto digest = file_sha256(file ? file : "");
-    digests += digest ? *digest : "";
-  }
-  return sha256_of(digests).substr(0, kLetters);
+  const std::string library = here.dli_fname ? here.dli_fname : kProgram;
+  const auto of = [](const fs::path& file) {
+    const auto digest = file_sha256(file);
+    return digest ? *digest : "";
+  };
+  std::error_code code;
+  const std::string digest = fs::equivalent(library, kProgram, code)
+                                 ? of(kProgram)
+                                 : sha256_of(of(kProgram) + of(library));
+  return digest.substr(0, kLetters);
 }
 
 std::vector<fs::path> trial_files(const fs::path& folder) {
