@@ -40,9 +40,9 @@ Result<InstructionSet> choose_instruction_set(InstructionSupport support, std::s
   if (wanted == "v4" && support.v4) {
     return InstructionSet::v4;
   }
-  return usage_error("TROUPE_ISA is \"{}\"; right on this machine is {}",
+  return usage_error("TROUPE_ISA is \"{}\"; use {}",
                      wanted,
-                     support.v4 ? "v3 or v4" : "v3, as it has no AVX-512");
+                     support.v4 ? "v3 or v4" : "v3, as this machine has no AVX-512");
 }
 
 Result<void> check_instruction_set() {

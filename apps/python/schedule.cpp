@@ -67,7 +67,7 @@ void register_python_schedule(nb::handle schedule) {
       return with_python(where, [&] {
         const auto chunks = nb::cast<std::int32_t>(make(values).attr("chunks")());
         if (chunks < 1) {
-          throw PythonFailed(concat(where, ": ", chunks, " chunks a stage; right is 1 or more"));
+          throw PythonFailed(concat(where, ": ", chunks, " chunks a stage; use 1 or more"));
         }
         return chunks;
       });

@@ -33,8 +33,8 @@ TEST_CASE("what there is not is refused, whoever wants it", "[kernels]") {
   };
   CHECK_THAT(refused(kNeither, ""), says("lacks AVX2"));
   CHECK_THAT(refused(kNeither, "v3"), says("lacks AVX2"));
-  CHECK_THAT(refused(kAvx2, "v4"), says("right on this machine is v3, as it has no"));
-  CHECK_THAT(refused(kAvx512, "avx2"), says("\"avx2\"; right on this machine is v3 or v4"));
+  CHECK_THAT(refused(kAvx2, "v4"), says("TROUPE_ISA is \"v4\"; use v3, as this machine has no AVX-512"));
+  CHECK_THAT(refused(kAvx512, "avx2"), says("TROUPE_ISA is \"avx2\"; use v3 or v4"));
 }
 
 TEST_CASE("TROUPE_ISA is followed", "[kernels]") {

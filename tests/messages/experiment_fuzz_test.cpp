@@ -237,7 +237,7 @@ Tally fuzz_texts(int count, const Print& print) {
     Dice dice(seed);
     std::vector<std::string> texts;
     for (int i = 0; i < 20; ++i) {
-      texts.push_back(print(i % 2 == 0 ? random_experiment(dice) : legal_experiment(dice)));
+      texts.push_back(print(i % 4 == 0 ? random_experiment(dice) : legal_experiment(dice)));
     }
     for (int i = 0; i < count / 20; ++i) {
       const std::string text = damaged(dice.one_of(texts), texts, dice);
@@ -264,8 +264,7 @@ TEST_CASE("damaged textprotos are refused in a sentence or read back the same", 
 
 TEST_CASE("damaged JSON is refused in a sentence or reads back the same", "[messages]") {
   const Tally tally = fuzz_texts(kTexts, print_experiment_json);
-  CHECK(tally.legal >
-        kTexts / 100);  // damage to its quotes and commas makes it illegal: 3.5 % are left
+  CHECK(tally.legal > kTexts / 40);
   CHECK(tally.refused > kTexts / 4);
 }
 

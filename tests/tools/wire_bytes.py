@@ -116,12 +116,16 @@ def main():
                 node = machines.start_node()
                 try:
                     for number, (settings, part) in enumerate(CASES):
-                        less, more = (measured(machines, node, settings, updates, f"run-{number}-{updates}") for updates in UPDATES)
+                        by_itself = settings.startswith((PEERS, GOSSIP))
+                        # Of an update there is a message each way, and the last one may not cross before the end of a run: of a few
+                        # short ones that counts in which it did.
+                        less = max((measured(machines, node, settings, UPDATES[0], f"run-{number}-{again}") for again in range(3 if by_itself else 1)),
+                                   key=lambda run: run[1])  # fmt: skip
+                        more = measured(machines, node, settings, UPDATES[1], f"run-{number}-more")
                         counted, on_card = part * (more[0] - less[0]), more[1] - less[1]
                         more_max = MORE_MAX[0] * counted + MORE_MAX[1] * (UPDATES[1] - UPDATES[0])
-                        # Of an update there is a message each way; the last one may not cross before the end of either run.
-                        late = counted / (UPDATES[1] - UPDATES[0]) if settings.startswith((PEERS, GOSSIP)) else 0
-                        right = counted - late <= on_card <= counted + late + more_max
+                        late = counted / (UPDATES[1] - UPDATES[0]) if by_itself else 0
+                        right = counted - late <= on_card <= counted + more_max
                         broken += not right
                         print(f"{settings}: {counted / 2**20:.2f} MiB counted, {on_card / counted:.3f} times that on the cable"
                               f"{'' if right else ', WRONG'}", flush=True)  # fmt: skip
