@@ -33,7 +33,8 @@ TEST_CASE("what there is not is refused, whoever wants it", "[kernels]") {
   };
   CHECK_THAT(refused(kNeither, ""), says("lacks AVX2"));
   CHECK_THAT(refused(kNeither, "v3"), says("lacks AVX2"));
-  CHECK_THAT(refused(kAvx2, "v4"), says("TROUPE_ISA is \"v4\"; use v3, as this machine has no AVX-512"));
+  CHECK_THAT(refused(kAvx2, "v4"),
+             says("TROUPE_ISA is \"v4\"; use v3, as this machine has no AVX-512"));
   CHECK_THAT(refused(kAvx512, "avx2"), says("TROUPE_ISA is \"avx2\"; use v3 or v4"));
 }
 

@@ -134,14 +134,14 @@ const std::vector<std::string>& tokens() {
   return list;
 }
 
-/// One or two places cut out, doubled, filled with a token, a random byte or a piece of another
+/// One or two places cut out, doubled, filled with a token, a random byte, another digit or a piece of another
 /// text.
 std::string damaged(std::string text, const std::vector<std::string>& others, Dice& dice) {
   for (std::size_t edits = 1 + dice.below(2); edits > 0; --edits) {
     const std::size_t at = dice.below(text.size() + 1);
     const std::size_t length = dice.below(1 + std::min<std::size_t>(text.size() - at, 12));
     const std::string piece = text.substr(at, length);
-    switch (dice.below(6)) {
+    switch (dice.below(7)) {
       case 0:
         text.erase(at, length);
         break;
@@ -156,6 +156,11 @@ std::string damaged(std::string text, const std::vector<std::string>& others, Di
         break;
       case 4:
         text.replace(at, length > 0 ? 1 : 0, 1, static_cast<char>(dice.below(256)));
+        break;
+      case 5:
+        if (const std::size_t digit = text.find_first_of("0123456789", at); digit != text.npos) {
+          text[digit] = static_cast<char>('0' + dice.below(10));
+        }
         break;
       default: {
         const std::string& other = dice.one_of(others);
