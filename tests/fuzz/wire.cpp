@@ -142,7 +142,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           awaits.push_back(std::make_shared<Incoming>(tensor));
           fuzz::come(*awaits.back());
         }
-        held.add(std::move(parcel), std::move(awaits));
+        held.add(std::move(parcel), std::move(awaits), bytes.size());
       }
       while (auto parcel = held.next()) {
         fuzz::take(*std::move(parcel), reader);
