@@ -1,5 +1,6 @@
 #include "runtime/cluster/answer.hpp"
 
+#include "kernels/wording.hpp"
 #include "messages/wire.hpp"
 #include "runtime/cluster/control_stream.hpp"
 #include "runtime/cluster/local_socket.hpp"
@@ -40,6 +41,15 @@ Result<void> check_answer(const proto::Joined& joined, const Asked& asked) {
                 printable(joined.version()),
                 " and makes another cast of the experiment; this one is of version ",
                 asked.version);
+  }
+  if (!asked.instructions.empty() && joined.instructions() != asked.instructions) {
+    return usage_error(
+        "{}: its CPU kernels use the instructions of {} and the lead's those of {}, so copies "
+        "would "
+        "differ; set TROUPE_ISA=v3 where each process is started",
+        asked.name,
+        printable(joined.instructions()),
+        asked.instructions);
   }
   for (const auto& [other, endpoint] : joined.endpoints()) {
     if (other < static_cast<std::uint32_t>(asked.number) &&

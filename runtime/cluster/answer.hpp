@@ -13,16 +13,17 @@ namespace troupe {
 
 /// Whom the lead has asked, and for what.
 struct Asked {
-  int number = 1;         // of the process
-  int peers = 1;          // it must name a socket for each process below this
-  std::string name{};     // "process 1 on beta:7000"
-  std::string version{};  // of the program, and of this end
-  std::string cast{};     // what it must have made of the experiment
-  bool on_hosts = false;  // its channels are TCP's
+  int number = 1;              // of the process
+  int peers = 1;               // it must name a socket for each process below this
+  std::string name{};          // "process 1 on beta:7000"
+  std::string version{};       // of the program, and of this end
+  std::string cast{};          // what it must have made of the experiment
+  bool on_hosts = false;       // its channels are TCP's
+  std::string instructions{};  // by which its CPU kernels must compute; empty: by any
 };
 
 /// Error, of the kind that the process tells, where it cannot take part; (lost) where it is of another version, makes
-/// another cast, tells a kind that is none, or names sockets or a key that are none.
+/// another cast, tells a kind that is none, or names sockets or a key that are none; (usage) where its instructions are others.
 Result<void> check_answer(const proto::Joined& joined, const Asked& asked);
 
 }  // namespace troupe

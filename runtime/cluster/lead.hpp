@@ -53,6 +53,7 @@ class Lead final : public Cluster {
     std::vector<int> process_of;  // by ActorId; the Director's is 0
     std::string version{};        // of the program
     std::string cast{};           // digest of the machines; each process must make the same ones
+    std::string instructions{};   // by which the CPU kernels of all must compute; empty: by any
     std::string experiment{};     // resolved, as text
     bool resumes = false;         // the run goes on from a checkpoint
     bool may_restart = false;     // after a loss another Lead may begin the run again

@@ -185,7 +185,8 @@ Result<void> Lead::join(Member& member, int number, int peers, std::vector<proto
                                               .name = name_of(number),
                                               .version = c_.version,
                                               .cast = c_.cast,
-                                              .on_hosts = on_hosts()});
+                                              .on_hosts = on_hosts(),
+                                              .instructions = c_.instructions});
   if (!believed) {
     return believed;
   }

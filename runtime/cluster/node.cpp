@@ -1,5 +1,6 @@
 #include "runtime/cluster/node.hpp"
 
+#include "kernels/instruction_set.hpp"
 #include "runtime/cluster/local_socket.hpp"
 #include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/standstills.hpp"
@@ -58,6 +59,7 @@ bool Node::join(const std::string& version, const std::string& cast) {
   joined.set_cast(cast);
   joined.set_protocol(kWireProtocol);
   joined.set_key(channel_.public_key());
+  joined.set_instructions(to_string(instruction_set()));
   for (int other = 0; other < (life_ > 0 ? 1 : self_); ++other) {
     (*joined.mutable_endpoints())[static_cast<std::uint32_t>(other)] =
         pids_.empty() ? channel_.listen_at(other, host_)

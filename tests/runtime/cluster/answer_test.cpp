@@ -115,6 +115,22 @@ TEST_CASE("an answer that cannot be right is not believed", "[cluster]") {
   CHECK_THAT(refusal(keyless, true), Contains("has shown no key"));
 }
 
+TEST_CASE("who computes by other instructions has no copies of what the lead has", "[cluster]") {
+  proto::Joined joined = right_answer(true);
+  joined.set_instructions("x86-64-v3");
+  Asked asked = asked_for(true);
+  CHECK(check_answer(joined, asked));
+  asked.instructions = "x86-64-v3";
+  CHECK(check_answer(joined, asked));
+  asked.instructions = "x86-64-v4";
+  const Result<void> said = check_answer(joined, asked);
+  REQUIRE(!said);
+  CHECK(said.error().kind == ErrorKind::usage);
+  CHECK_THAT(said.error().message,
+             Contains("process 2: its CPU kernels use the instructions of x86-64-v3") &&
+                 Contains("TROUPE_ISA=v3"));
+}
+
 TEST_CASE("addresses as numbers have nothing behind them", "[cluster]") {
   for (const char* const address : {"10.0.0.3", "::1"}) {
     CHECK(is_ip(address));
