@@ -25,10 +25,9 @@ if(TROUPE_SANITIZERS)
     # Warnings are the plain builds' task: GCC 12 takes the sanitizers' own code for faulty.
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TROUPE_SANITIZERS} -fno-omit-frame-pointer -w>)
   if(TROUPE_SANITIZERS MATCHES "undefined")
-    # Halt on a finding, but not on `null`: CAF 0.17.6's own headers bind null references. `object-size` finds what the address
-    # sanitizer finds as well, and `vptr` what a dynamic_cast would; the two are 30 % of the compiler's work.
+    # Halt on a finding, but not on `null`: CAF 0.17.6's own headers bind null references.
     target_compile_options(troupe_build_flags INTERFACE
-      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined -fno-sanitize=null,object-size,vptr>)
+      $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=undefined -fno-sanitize=null>)
   endif()
   target_link_options(troupe_build_flags INTERFACE -fsanitize=${TROUPE_SANITIZERS})
 endif()
