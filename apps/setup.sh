@@ -15,10 +15,11 @@ troupe_test_packages=(catch2 clang-format-14 python3 git libboost-context-dev)
 
 # What tests can do without: lld links them in a fifth of the time. Clang compiles sanitized code in half of GCC's time, and is
 # the second compiler that everything must pass; its clang-tidy looks for mistakes. Slurm, Open MPI and MPICH start runs in
-# tests/tools/launchers.py. (tests/tools/prometheus.py and shell.py also make use of
+# tests/tools/launchers.py. A cross compiler and QEMU are for tests/dev/aarch64.sh. (tests/tools/prometheus.py and shell.py also make use of
 # prometheus, zsh, fish and mandoc where they are; these are not installed here.)
 troupe_optional_test_packages=(lld clang-19 libclang-rt-19-dev llvm-19 clang-tidy-19
-                               munge slurm-client slurmctld slurmd openmpi-bin mpich iproute2)
+                               munge slurm-client slurmctld slurmd openmpi-bin mpich iproute2
+                               g++-aarch64-linux-gnu qemu-user)
 
 # troupe_install PACKAGE...: installs those that are not there yet.
 troupe_install() {

@@ -108,6 +108,13 @@ if [ -n "$all" ]; then
   if step "build tsan" configure_and_build tsan $sanitizer_compiler -- --target tsan_tests; then
     run_tests tsan
   fi
+  echo "== kernels for aarch64"
+  tests/dev/aarch64.sh
+  case $? in
+  0) passed=$((passed + 1)) ;;
+  4) skipped=$((skipped + 1)) ;;
+  *) failed=$((failed + 1)) ;;
+  esac
 fi
 
 [ "$skipped" -eq 0 ] || echo "$skipped skipped (each says what it lacks)"

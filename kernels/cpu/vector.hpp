@@ -4,6 +4,8 @@
 
 #if defined(__FMA__) || defined(__AVX512F__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include <cstdint>
@@ -16,6 +18,7 @@
 
 namespace troupe::cpu::TROUPE_ISA {
 
+using Floats4 = float __attribute__((vector_size(16)));
 using Floats8 = float __attribute__((vector_size(32)));
 using Floats16 = float __attribute__((vector_size(64)));
 
@@ -24,6 +27,11 @@ using Floats16 = float __attribute__((vector_size(64)));
 using Floats = Floats16;
 using Ints = std::int32_t __attribute__((vector_size(64)));
 using Doubles = double __attribute__((vector_size(64)));
+constexpr std::int64_t kVectorRegisters = 32;
+#elif defined(__aarch64__)
+using Floats = Floats4;  // NEON's
+using Ints = std::int32_t __attribute__((vector_size(16)));
+using Doubles = double __attribute__((vector_size(16)));
 constexpr std::int64_t kVectorRegisters = 32;
 #else
 using Floats = Floats8;
@@ -89,6 +97,29 @@ inline V multiply_add(V a, V b, V c) {
 #ifdef __FMA__
   if constexpr (kLanesOf<V> == 8) {
     return _mm256_fmadd_ps(a, b, c);
+  }
+#endif
+#ifdef __aarch64__
+  if constexpr (kLanesOf<V> == 4) {
+    return vfmaq_f32(c, a, b);
+  }
+  if constexpr (kLanesOf<V> == 8) {  // two registers
+    const auto low = [](V v) {
+      return __builtin_shufflevector(v, v, 0, 1, 2, 3);
+    };
+    const auto high = [](V v) {
+      return __builtin_shufflevector(v, v, 4, 5, 6, 7);
+    };
+    return __builtin_shufflevector(multiply_add<Floats4>(low(a), low(b), low(c)),
+                                   multiply_add<Floats4>(high(a), high(b), high(c)),
+                                   0,
+                                   1,
+                                   2,
+                                   3,
+                                   4,
+                                   5,
+                                   6,
+                                   7);
   }
 #endif
   return a * b + c;
