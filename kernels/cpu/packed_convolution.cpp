@@ -436,9 +436,9 @@ void sum_pixels(const GradientBlock& block,
 
 }  // namespace
 
-bool packed_convolution_wins(const ConvolutionPlan& p) {
-  return !onednn_has_avx512() && p.channels_in % kWidth == 0 && p.channels_out % kWidth == 0 &&
-         p.kernel > 1 && p.kernel * p.kernel <= kTapsMax && p.batch >= kTileRows;
+bool packed_convolution_takes(const ConvolutionPlan& p) {
+  return p.channels_in % kWidth == 0 && p.channels_out % kWidth == 0 && p.kernel > 1 &&
+         p.kernel * p.kernel <= kTapsMax && p.batch >= kTileRows;
 }
 
 void packed_convolution_forward(Backend& backend,

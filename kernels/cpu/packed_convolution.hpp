@@ -9,7 +9,8 @@
 namespace troupe::cpu::TROUPE_ISA {
 
 /// Whether these kernels are faster than oneDNN's for the shape, on this machine.
-bool packed_convolution_wins(const ConvolutionPlan& plan);
+/// Whether the three below can do it: channels in whole panels, a filter of more than one tap, and enough samples.
+bool packed_convolution_takes(const ConvolutionPlan& plan);
 
 // Arguments as OneDnn's.
 void packed_convolution_forward(Backend& backend,
