@@ -60,7 +60,7 @@ struct Parcel {
   Archived content{};
 };
 
-constexpr std::uint32_t kWireProtocol = 12;                    // both ends must have the same
+constexpr std::uint32_t kWireProtocol = 13;                    // both ends must have the same
 constexpr std::size_t kFrameBytesMax = std::size_t{16} << 20;  // of a header
 constexpr std::uint32_t kStreamsMax = 8;                       // for the tensors of a channel
 constexpr std::size_t kHelloBytesMax = 256;                    // of a greeting

@@ -156,6 +156,7 @@ class Channel {
   std::unique_ptr<FrameStream> line_over(const Peer& peer, int socket, RunKeys::End end) const;
   std::unique_ptr<FrameStream> line_to(Peer& peer, std::uint32_t stream);
   void reach(Peer& peer);
+  void tensors_follow(Peer& peer);
   void reach_for_tensors(Peer& peer);
   static void send_away(Peer& peer);
   static void look_for_cut(const Peer& peer);

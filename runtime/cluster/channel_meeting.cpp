@@ -1,5 +1,5 @@
-// How the streams of a channel come about. The end that connects makes one for headers, greets, and when it has been
-// greeted makes those for tensors. The end that listens takes whoever may come for a visitor until it has greeted.
+// How the streams of a channel come about. The end that connects makes one for headers, greets, and when the first tensor is to
+// follow a header of either end makes those for tensors. The end that listens takes whoever may come for a visitor until it has greeted.
 #include "runtime/cluster/channel_peer.hpp"
 #include "runtime/cluster/local_socket.hpp"
 #include "runtime/cluster/tcp.hpp"
@@ -171,8 +171,18 @@ void Channel::greet(Peer& peer, std::span<const std::byte> frame) {
       check_hello(frame, static_cast<std::uint32_t>(peer.number), token_, peer.life);
   be_greeted(peer, said);
   peer.heard = true;
-  for (std::uint32_t stream = 1; stream <= said.streams; ++stream) {
+  peer.line->say({});  // an empty frame: now the other end has been heard, too
+  peer.streams_to_make = said.streams;
+}
+
+/// Of many processes most tell each other little or nothing: they have one stream, and none for tensors.
+void Channel::tensors_follow(Peer& peer) {
+  const std::uint32_t streams = std::exchange(peer.streams_to_make, 0);
+  for (std::uint32_t stream = 1; stream <= streams; ++stream) {
     peer.visitors.push_back({nullptr, stream});
+  }
+  if (streams > 0) {
+    reach_for_tensors(peer);
   }
 }
 

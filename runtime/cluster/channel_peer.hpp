@@ -69,8 +69,9 @@ struct Channel::Peer {
 
   // Of the thread alone.
   bool open = true;
-  bool greeted = false;  // its hello has come
-  bool heard = false;    // and ours has reached it: nothing else is said before
+  bool greeted = false;               // its hello has come
+  bool heard = false;                 // and ours has reached it: nothing else is said before
+  std::uint32_t streams_to_make = 0;  // for tensors, by this end, when the first one follows
   std::shared_ptr<PeerTraffic> traffic = std::make_shared<PeerTraffic>();
   std::vector<Visitor> visitors{};
   PeerTraffic::Time reach_again{};

@@ -179,10 +179,14 @@ void Channel::take(Peer& peer, std::span<const std::byte> frame) {
     return greet(peer, frame);
   }
   peer.heard = true;
+  if (frame.empty()) {
+    return;
+  }
   std::vector<Announced> travel;
   Parcel parcel = peer.unpacker.take(frame, travel);
   std::vector<std::shared_ptr<Incoming>> awaits;
   for (Announced& tensor : travel) {
+    tensors_follow(peer);
     awaits.push_back(std::make_shared<Incoming>(std::move(tensor)));
     peer.link->expect(awaits.back());
   }
@@ -226,6 +230,7 @@ void Channel::transmit(Peer& peer) {
     peer.line->say(header_frame(
         *parcel, static_cast<std::uint32_t>(self_), ++peer.sequence, peer.life, places));
     for (Tensor& tensor : travellers(*parcel, places)) {
+      tensors_follow(peer);
       peer.link->send(std::move(tensor));
     }
   }

@@ -496,6 +496,9 @@ TEST_CASE("streams for tensors are tried for again where nobody listens for a wh
   ::close(listening);
   headers.say(hello_frame(0, "token"));
   headers.write();
+  Parcel kept = numbered(1, {numbers(100'000, 0)});
+  kept.kind = ParcelKind::state;  // what is kept takes no shared memory
+  b.send(0, std::move(kept));
   std::this_thread::sleep_for(2500ms);  // more than a stream that is cut has
   CHECK(of_b.broken.empty());
   listening = listen_here(endpoint);

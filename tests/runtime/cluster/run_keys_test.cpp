@@ -104,7 +104,35 @@ class Stranger {
   int socket_;
 };
 
+std::ptrdiff_t descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
 }  // namespace
+
+TEST_CASE("streams for tensors come about with the first tensor, whichever end sends it") {
+  for (const bool connecting_end : {false, true}) {
+    constexpr int kStreams = 3;
+    Pair pair(kStreams);
+    pair.open();
+    REQUIRE(pair.talk());
+    const std::ptrdiff_t before = descriptors();
+    if (connecting_end) {
+      pair.b.send(0, large(7, 100'000));
+      REQUIRE(pair.of_a.await(2));
+    } else {
+      pair.a.send(1, large(7, 100'000));
+      REQUIRE(pair.of_b.await(2));
+    }
+    const std::ptrdiff_t expected = before + 2 * kStreams - 1;  // both ends' less one that listened
+    const auto until = std::chrono::steady_clock::now() + 30s;
+    while (descriptors() != expected && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(1ms);
+    }
+    CHECK(descriptors() == expected);
+  }
+}
 
 TEST_CASE(
     "between hosts a channel keeps order and bytes, too, headers of the greatest size included") {
@@ -180,7 +208,9 @@ TEST_CASE("strangers without a key disturb nobody, and hear nothing") {
   pair.b.open(pair.of_b.events());
   CHECK(pair.talk());
   CHECK(pair.of_a.broken.empty());
-  // A peer that has come is the last: whoever waits has been hung up on, and nobody else is let in.
+  // A peer that has come with all its streams is the last: whoever waits has been hung up on, and nobody else is let in.
+  pair.b.send(0, large(7, 100'000));
+  REQUIRE(pair.of_a.await(2));
   for (Stranger& stranger : strangers) {
     CHECK(stranger.hung_up());
   }
@@ -202,6 +232,8 @@ TEST_CASE("who takes nothing for long does not end the streams of a channel") {
   Pair pair(2);
   pair.open();
   REQUIRE(pair.talk());
+  pair.b.send(0, large(7, 100'000));
+  REQUIRE(pair.of_a.await(2));
   int streams = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     const int socket = std::atoi(entry.path().filename().c_str());
@@ -216,7 +248,7 @@ TEST_CASE("who takes nothing for long does not end the streams of a channel") {
       ++streams;
     }
   }
-  CHECK(streams >= 4);  // of headers and of tensors, at both ends
+  CHECK(streams >= 6);  // of headers and of tensors, at both ends
 }
 
 }  // namespace run_keys_test
