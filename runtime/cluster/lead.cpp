@@ -143,7 +143,9 @@ void Lead::take_trace(int from, const Parcel& parcel) {
   }
   trace->add_piece(from, parcel.content.bytes);
   const std::lock_guard lock(mutex_);
-  members_.at(from).progress.busy = true;  // until a heartbeat that has left it later
+  Member& member = members_.at(from);
+  member.traced = true;         // nothing passes a record: what it had to record came before
+  member.progress.busy = true;  // until a heartbeat that has left it later
 }
 
 /// The process has ended its part, and all that it has sent has been read.
@@ -306,7 +308,8 @@ Result<void> Lead::collect(const Ending& ending) {
   await_byes();
   const std::lock_guard lock(mutex_);
   for (const int number : asked) {
-    if (const Member& member = members_.at(number); !member.bye) {
+    // Of one that is lost while its trace comes that trace alone is missing, which its reader notices.
+    if (const Member& member = members_.at(number); !member.bye && !member.traced) {
       return lost_error(
           "{} when the run was over; what it had recorded last is missing",
           member.cause.empty() ? concat(name_of(number), " has not ended its part") : member.cause);

@@ -118,6 +118,7 @@ class Lead final : public Cluster {
     bool newcomer = false;                   // it replaces one that was lost
     bool gone = false;                       // it is lost
     bool bye = false;                        // it has ended its part of the run
+    bool traced = false;                     // a piece of its trace is here, so all its records are
     bool explained = false;                  // it has answered the last explain()
     std::optional<bool> admitted{};          // whether its last Newcomer has been
     std::string cause{};                     // of its loss; empty until the Director has been told

@@ -177,10 +177,12 @@ void play_honestly(const Invitation& invitation, std::unique_ptr<ControlStream> 
 }
 
 /// Process 1 joins as it should, and then says something to process `to` that it may not say, or nothing but that it lives.
+/// `last`: what it says when the run is over, and no more.
 void play_falsely(const Invitation& invitation,
                   ControlStream& lead,
                   int to,
-                  const std::optional<Parcel>& what) {
+                  const std::optional<Parcel>& what,
+                  const std::optional<Parcel>& last = {}) {
   Channel channel(1, invitation.token);
   proto::Joined joined;
   joined.set_version("version");
@@ -196,7 +198,14 @@ void play_falsely(const Invitation& invitation,
   }
   write_message(lead, proto::Connect{});
   read_message(lead, begin);
-  channel.open({.parcel = [](int, Parcel) {},
+  std::atomic<bool> has_said_last = false;
+  channel.open({.parcel =
+                    [&](int, Parcel parcel) {
+                      if (last && parcel.kind == ParcelKind::end) {
+                        channel.send(0, *last);
+                        has_said_last = true;
+                      }
+                    },
                 .broken = [](int, const std::string&) {},
                 .failed = [](const std::string&) {},
                 .tick =
@@ -210,7 +219,15 @@ void play_falsely(const Invitation& invitation,
   if (what) {
     channel.send(to, *what);
   }
-  stand_still();
+  while (invitation.experiment != "dies in its trace" || !has_said_last) {
+    std::this_thread::sleep_for(10ms);
+  }
+  std::this_thread::sleep_for(2s);  // the lead has it by now
+  ::_exit(1);
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
 }
 
 bool plays_falsely(const Invitation& invitation, ControlStream& lead) {
@@ -220,6 +237,13 @@ bool plays_falsely(const Invitation& invitation, ControlStream& lead) {
     play_falsely(invitation, lead, 0, Parcel{.kind = ParcelKind::bye});
   } else if (invitation.experiment == "does not rest") {
     play_falsely(invitation, lead, 0, {});
+  } else if (has(invitation.experiment, "its trace")) {
+    play_falsely(
+        invitation,
+        lead,
+        0,
+        Parcel{.kind = ParcelKind::down, .recipient = 1, .content = archived(std::string("done"))},
+        Parcel{.kind = ParcelKind::trace, .content = {.bytes = "half", .tensors = {}}});
   } else {
     return false;
   }
@@ -241,8 +265,9 @@ struct Played {
   std::vector<std::string> downs;  // "machine-1: why"
 };
 
-/// Ends when all other machines have told, or been told of. `impatient`: the user interrupts twice then.
-Played play(Lead::Config config, bool impatient = false) {
+/// Ends when all other machines have told, or been told of. `impatient`: the user interrupts twice then. `trace`: null where
+/// nothing is traced.
+Played play(Lead::Config config, bool impatient = false, Trace* trace = nullptr) {
   Played played;
   std::atomic<bool> over = false;
   config.interrupts = [&over, impatient] {
@@ -267,6 +292,7 @@ Played play(Lead::Config config, bool impatient = false) {
       [](Message, double, Effects&) {});
   const auto interrupts = config.interrupts;
   Lead lead(std::move(config));
+  lead.trace = trace;
   const auto started = lead.start();
   INFO((started ? "" : started.error().message));
   REQUIRE(started);
@@ -274,10 +300,6 @@ Played play(Lead::Config config, bool impatient = false) {
   played.ending = run_on_threads(cast, ledger, {.interrupts = interrupts, .others = &lead});
   played.records = std::move(ledger.entries);
   return played;
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 std::string refusal(Lead::Config config) {
@@ -652,6 +674,23 @@ TEST_CASE("a process that does not end its part is not waited for, for ever") {
     c.limits.end = 1min;
     CHECK(play(std::move(c), true).ending.exit_code == 130);
   }
+  CHECK(children().empty());
+}
+
+TEST_CASE("a run is not lost with a process whose trace is not whole, and that trace is none") {
+  Cast cast = cast_of(
+      2, [](Message, double, Effects&) {}, [](Message, double, Effects&) {});
+  Trace trace(cast, {.events_max = 1000});
+  Lead::Config c = config("dies in its trace", 2);
+  SECTION("because it is lost") {}
+  SECTION("because it goes on for ever") {
+    c.experiment = "does not end its trace";
+    c.limits.end = 2s;
+  }
+  CHECK(play(std::move(c), false, &trace).ending.exit_code == 0);
+  const auto parts = trace.others(2);
+  REQUIRE(parts.size() == 1);
+  CHECK_FALSE(parts.at(1));
   CHECK(children().empty());
 }
 
