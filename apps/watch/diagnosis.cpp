@@ -41,18 +41,23 @@ Shares shares_of(const JsonFields& line) {
           .weights = share_of(idle, "weights")};
 }
 
-/// A stage that works while the others wait; "" where the run is not over, or they work alike.
-std::string uneven(const proto::Experiment& e, const JsonFields& summary) {
-  const JsonFields& busy = object_of(summary, "busy");
+/// A stage that works while the others wait; "" where they work alike, or it is not known. `summary`: empty before the end.
+std::string uneven(const proto::Experiment& e, const JsonFields& summary, const JsonFields& train) {
+  const JsonFields& over = object_of(summary, "busy");
+  const JsonFields& now = object_of(train, "stages");
+  const std::size_t known = summary.empty() ? now.size() : over.size();
   const int stages = static_cast<int>(e.pipeline().stages());
-  if (stages < 2 || busy.size() < 2) {
+  if (stages < 2 || known < 2) {
     return "";
   }
   std::vector<double> mean(static_cast<std::size_t>(stages),
                            0);  // over the replicas, whose stages are numbered on
-  const double replicas = static_cast<double>(busy.size()) / stages;
-  for (std::size_t i = 0; i < busy.size(); ++i) {
-    mean[i % mean.size()] += share_of(busy, concat("stage-", i).c_str()) / replicas;
+  const double replicas = static_cast<double>(known) / stages;
+  for (std::size_t i = 0; i < known; ++i) {
+    const std::string stage = concat("stage-", i);
+    const double busy = summary.empty() ? share_of(object_of(now, stage.c_str()), "busy")
+                                        : share_of(over, stage.c_str());
+    mean[i % mean.size()] += busy / replicas;
   }
   const auto most = std::max_element(mean.begin(), mean.end());
   double others = 0;
@@ -182,9 +187,7 @@ std::vector<std::string> diagnosis(const proto::Experiment& experiment,
       all.push_back(std::move(sentence));
     }
   };
-  if (over) {
-    say(uneven(experiment, end.fields()));
-  }
+  say(uneven(experiment, end.fields(), line.fields()));
   if (all.empty()) {
     say(small_work(experiment, s));
   }

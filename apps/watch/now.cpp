@@ -59,26 +59,39 @@ std::string waits(const JsonFields& idle) {
 
 using TextRows = std::vector<std::vector<std::string>>;
 
-TextRows stage_rows(const JsonFields& summary) {
+/// Of the whole run where it is over, else of the last line.
+TextRows stage_rows(const JsonFields& summary, const JsonFields& train) {
   TextRows rows;
+  const auto add = [&rows](const std::string& stage, double busy, const JsonFields& idle) {
+    rows.push_back({stage, bar(busy) + " " + percent(busy), "waits for " + waits(idle)});
+  };
   const JsonFields& busy = object_of(summary, "busy");
   for (std::size_t i = 0; i < busy.size(); ++i) {
     const std::string stage = concat("stage-", i);
-    const double share = number_of(busy, stage.c_str());
-    rows.push_back({stage,
-                    bar(share) + " " + percent(share),
-                    "waits for " + waits(object_of(object_of(summary, "idle"), stage.c_str()))});
+    add(stage,
+        number_of(busy, stage.c_str()),
+        object_of(object_of(summary, "idle"), stage.c_str()));
+  }
+  const JsonFields& now = object_of(train, "stages");
+  for (std::size_t i = 0; i < now.size() && busy.empty(); ++i) {
+    const std::string stage = concat("stage-", i);
+    const JsonFields& of = object_of(now, stage.c_str());
+    add(stage, number_of(of, "busy"), object_of(of, "idle"));
   }
   return rows;
 }
 
-std::string shard_text(const JsonFields& summary) {
+/// `shards`: an object each, with the mean and the max.
+std::string shard_text(const JsonFields& shards) {
   std::string text;
-  const JsonFields& shards = object_of(summary, "staleness");
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    const JsonFields& shard = object_of(shards, concat("shard-", i).c_str());
+    const auto found = shards.find(concat("shard-", i));
+    if (found == shards.end()) {
+      continue;  // it has applied nothing since the line before
+    }
+    const JsonFields& shard = found->second.struct_value().fields();
     text += fill_in("{}shard-{} {}/{}",
-                    i > 0 ? "  " : "",
+                    text.empty() ? "" : "  ",
                     i,
                     number(number_of(shard, "mean"), "%.2f"),
                     number_of(shard, "max"));
@@ -122,7 +135,7 @@ TextRows summary_rows(const JsonFields& summary) {
            fill_in("{} updates, train loss {}",
                    number_of(summary, "updates"),
                    number(number_of(summary, "train_loss")))},
-          {"by shard", shard_text(summary) + "  (staleness, mean/max)"}};
+          {"by shard", shard_text(object_of(summary, "staleness")) + "  (staleness, mean/max)"}};
 }
 
 TextRows scheme_rows(const JsonFields& comparison) {
@@ -228,7 +241,8 @@ std::string RunNow::text(bool diagnose) const {
   std::string text = table({{run_.name,
                              stands + (clock.empty() ? "" : ", " + clock + " clock"),
                              words_of(run.fields(), "folder")}});
-  TextRows rows = train_rows(object("train").fields());
+  const auto train = object("train");
+  TextRows rows = train_rows(train.fields());
   if (rows.empty() && state_.trials > 0 && !state_.over) {
     rows.push_back({"trials", fill_in("{} are over; the table comes when all are", state_.trials)});
   }
@@ -250,6 +264,10 @@ std::string RunNow::text(bool diagnose) const {
   if (!gaps.empty()) {
     rows.push_back({"gap", gaps});
   }
+  if (const std::string shards = shard_text(object_of(train.fields(), "shards"));
+      summary.fields().empty() && !shards.empty()) {
+    rows.push_back({"by shard", shards + "  (staleness, mean/max, of the last line)"});
+  }
   for (const TextRows& more :
        {summary_rows(summary.fields()), scheme_rows(object("comparison").fields())}) {
     rows.insert(rows.end(), more.begin(), more.end());
@@ -257,7 +275,7 @@ std::string RunNow::text(bool diagnose) const {
   for (const std::string& event : events_) {
     rows.push_back({"event", event});
   }
-  text += table(rows, "  ") + table(stage_rows(summary.fields()), "  ");
+  text += table(rows, "  ") + table(stage_rows(summary.fields(), train.fields()), "  ");
   const auto told = object("diagnosis");
   if (diagnose && told.fields().contains("sentences")) {
     for (const auto& sentence : told.fields().at("sentences").list_value().values()) {

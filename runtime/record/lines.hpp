@@ -50,6 +50,22 @@ struct HeaderLine {
   }
 };
 
+/// Of one stage, shares of its seconds.
+struct StageShares {
+  double busy = 0;
+  IdleTimes idle{};
+
+  void tell(auto& json) const { json("busy", busy)("idle", idle_object(idle)); }
+};
+
+/// Of one shard, in versions.
+struct ShardStaleness {
+  double mean = 0;
+  std::int64_t max = 0;
+
+  void tell(auto& json) const { json("mean", mean)("max", max); }
+};
+
 struct TrainLine {
   ProgressLine of{};
   double epoch = 0;
@@ -58,6 +74,8 @@ struct TrainLine {
   std::optional<Summary::Locks> locks{};
   std::map<std::int32_t, Summary::Module> modules{};
   std::map<std::string, Summary::Predictor> predictors{};
+  std::map<std::int32_t, StageShares> stages{};
+  std::map<std::int32_t, ShardStaleness> shards{};
 
   static constexpr LineKind kLine{"train",
                                   "means over the steps since the last such line, after the first "
@@ -92,6 +110,12 @@ struct TrainLine {
     line("predictors",
          unless_empty(predictors),
          "of error signals and inputs: lessons, error, cosine");
+    line("stages",
+         OnlyIf<JsonObject>{!stages.empty(), by_number("stage", stages)},
+         "of 2 to 64 stages, each one's busy and idle");
+    line("shards",
+         OnlyIf<JsonObject>{!shards.empty(), by_number("shard", shards)},
+         "of 2 to 64 shards, each one's staleness: mean and max");
   }
 };
 

@@ -14,6 +14,7 @@ namespace troupe {
 namespace {
 
 constexpr std::int64_t kPushMax = 100'000;  // updates that one push may stand for
+constexpr std::size_t kEachMax = 64;        // stages, or shards, that a line tells of one by one
 
 double quotient(double a, double b) {
   return b > 0 ? a / b : 0;
@@ -35,6 +36,8 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       modules_(c_.chunks) {
   const proto::Experiment& e = c_.experiment;
   completed_at_ = now_ = since_.start = e.resumed().seconds();
+  since_.stages = times_.spent();
+  since_.staleness = staleness();
   if (!c_.resumed) {
     write(HeaderLine{c_.clock, e.name(), e.seed()});
   }
@@ -210,6 +213,47 @@ std::optional<Summary::Locks> Recorder::locks() const {
   return Summary::Locks{since(Want::activation), since(Want::error)};
 }
 
+/// Since the last line; empty where the shares of all together say the same, or where there are too many.
+std::map<std::int32_t, StageShares> Recorder::stage_shares(double now) const {
+  std::map<std::int32_t, StageShares> all;
+  const double seconds = now - since_.start;
+  const std::vector<StageSpent> spent = times_.spent();
+  if (seconds <= 0 || spent.size() < 2 || spent.size() > kEachMax) {
+    return all;
+  }
+  const auto share = [seconds](double part) {
+    return std::clamp(part / seconds, 0.0, 1.0);
+  };
+  for (std::size_t i = 0; i < spent.size(); ++i) {
+    const StageSpent& before = since_.stages[i];
+    StageShares& shares = all[static_cast<std::int32_t>(i)];
+    shares.busy = share(spent[i].busy - before.busy);
+    for (std::size_t want = 0; want < shares.idle.size(); ++want) {
+      shares.idle[want] = share(spent[i].idle[want] - before.idle[want]);
+    }
+  }
+  return all;
+}
+
+/// Likewise, of shards that have applied something.
+std::map<std::int32_t, ShardStaleness> Recorder::shard_staleness() const {
+  std::map<std::int32_t, ShardStaleness> all;
+  if (shards_.size() < 2 || shards_.size() > kEachMax) {
+    return all;
+  }
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    Histogram news = shards_[i].staleness;
+    for (const auto& [versions, count] : since_.staleness[i]) {
+      news[versions] -= count;
+    }
+    std::erase_if(news, [](const auto& entry) { return entry.second <= 0; });
+    if (!news.empty()) {
+      all[static_cast<std::int32_t>(i)] = {.mean = mean(news), .max = largest(news)};
+    }
+  }
+  return all;
+}
+
 void Recorder::train_line(double now) {
   const TrainLine line{.of = progress_line(now),
                        .epoch = c_.epoch_of(steps_.completed()),
@@ -217,7 +261,9 @@ void Recorder::train_line(double now) {
                        .rate = steps_.window().rate,
                        .locks = locks(),
                        .modules = modules_.window(),
-                       .predictors = modules_.predictors()};
+                       .predictors = modules_.predictors(),
+                       .stages = stage_shares(now),
+                       .shards = shard_staleness()};
   write(line);
   flush();
   if (progress_) {
@@ -225,7 +271,11 @@ void Recorder::train_line(double now) {
   }
   steps_.begin_window();
   modules_.begin_window();
-  since_ = {.start = now, .busy = times_.busy(), .idle = times_.idle()};
+  since_ = {.start = now,
+            .busy = times_.busy(),
+            .idle = times_.idle(),
+            .stages = times_.spent(),
+            .staleness = staleness()};
 }
 
 void Recorder::finish(double now) {
@@ -292,12 +342,14 @@ Summary Recorder::summary(std::int64_t step) const {
 }
 
 void Recorder::archive(Archive& a) {
-  archive_sized(a, shards_);
+  archive_sized(a, shards_, since_.stages, since_.staleness);
   a(completed_at_,
     now_,
     diverged_,
     steps_,
-    since_,
+    since_.start,
+    since_.busy,
+    since_.idle,
     times_,
     evaluations_,
     modules_,
@@ -309,8 +361,9 @@ void Recorder::archive(Archive& a) {
     told_,
     told_once_,
     restarts_);
-  for (const ShardTotals& totals : shards_) {
-    expect_archived(countable(totals.staleness), "the counts of staleness are none");
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    expect_archived(countable(shards_[i].staleness) && countable(since_.staleness[i]),
+                    "the counts of staleness are none");
   }
 }
 

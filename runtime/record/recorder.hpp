@@ -77,10 +77,12 @@ class Recorder final : public RecordSink {
     std::int64_t gaps = 0;
   };
 
-  struct Since {       // the last train line
-    double start = 0;  // seconds
-    double busy = 0;   // stages' busy seconds before it
-    IdleTimes idle{};  // their idle seconds before it
+  struct Since {                         // the last train line
+    double start = 0;                    // seconds
+    double busy = 0;                     // stages' busy seconds before it
+    IdleTimes idle{};                    // their idle seconds before it
+    std::vector<StageSpent> stages{};    // both, of each
+    std::vector<Histogram> staleness{};  // of each shard before it
   };
 
   void handle(const LossRecord& record, double now);
@@ -118,6 +120,8 @@ class Recorder final : public RecordSink {
   void train_line(double now);
   ProgressLine progress_line(double now) const;
   std::optional<Summary::Locks> locks() const;
+  std::map<std::int32_t, StageShares> stage_shares(double now) const;
+  std::map<std::int32_t, ShardStaleness> shard_staleness() const;
   void flush();
 
   template <class L>

@@ -54,6 +54,14 @@ IdleTimes StageTimes::idle() const {
   return sum;
 }
 
+std::vector<StageSpent> StageTimes::spent() const {
+  std::vector<StageSpent> all;
+  for (const Stage& stage : stages_) {
+    all.push_back({stage.busy, stage.idle});
+  }
+  return all;
+}
+
 void StageTimes::summarize(double seconds, Summary& summary) const {
   const auto share = [&](double part) {
     return seconds > 0 ? std::clamp(part / seconds, 0.0, 1.0) : 0.0;

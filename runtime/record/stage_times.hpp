@@ -13,6 +13,12 @@
 
 namespace troupe {
 
+/// What a stage's seconds went to.
+struct StageSpent {
+  double busy = 0;
+  IdleTimes idle{};
+};
+
 class StageTimes {
  public:
   /// `stage_of_actor`: by ActorId, on whose thread it works; -1: on nobody's.
@@ -28,6 +34,8 @@ class StageTimes {
   /// Of all stages together, in seconds.
   double busy() const;
   IdleTimes idle() const;
+  /// By stage, so far.
+  std::vector<StageSpent> spent() const;
 
   /// Fills busy and idle, shares of a run of `seconds`, and locks. Idle and locks are told by stages that tell when they
   /// wait.

@@ -245,6 +245,28 @@ TEST_CASE("a comparison is told when it is over", "[apps]") {
   CHECK(has(after, "{\"kind\":\"curve\",\"scheme\":\"1\",\"seed\":2,\"accuracy\":0.5}\n"));
 }
 
+TEST_CASE("while a run goes on, each stage and each shard is told of by its last line", "[apps]") {
+  const Folder folder;
+  write(folder / "metrics.jsonl",
+        kHeader +
+            train(9,
+                  R"(,"stages":{"stage-0":{"busy":0.25,"idle":{"error":0.75}},)"
+                  R"("stage-1":{"busy":1,"idle":{}}},"shards":{"shard-1":{"mean":1.5,"max":3}})"));
+  RunNow now(only(folder.path().string()));
+  REQUIRE(now.read_on());
+  CHECK(has(now.text(false), "stage-0  [#####...............] 25.0 % "));
+  CHECK(has(now.text(false), " waits for error 75.0 %"));
+  CHECK(has(now.text(false), "shard-1 1.50/3  (staleness, mean/max, of the last line)"));
+  CHECK(has(now.json(), R"("stage-1":{"busy":1)"));
+  write(folder / "summary.json",
+        "{\"updates\":9,\"outcome\":\"done\",\"busy\":{\"stage-0\":0.5},\"staleness\":{\"shard-0\":"
+        "{\"mean\":2,"
+        "\"max\":4}}}");
+  REQUIRE(now.read_on());
+  CHECK(has(now.text(false), "50.0 %"));
+  CHECK_FALSE(has(now.text(false), "of the last line"));
+}
+
 TEST_CASE("who holds everybody up follows from shares, staleness and refusals", "[apps]") {
   proto::Experiment e;
   e.mutable_pipeline()->set_stages(2);
@@ -260,6 +282,8 @@ TEST_CASE("who holds everybody up follows from shares, staleness and refusals", 
             "a mini-batch is little work for 2 stages"));
   CHECK(has(first(R"({"busy":0.7})", R"({"busy":{"stage-0":0.9,"stage-1":0.3}})"),
             "stage-0 holds the others up: it works 90.0 %"));
+  CHECK(has(first(R"({"busy":0.6,"stages":{"stage-0":{"busy":0.3},"stage-1":{"busy":0.9}}})"),
+            "stage-1 holds the others up: it works 90.0 %"));
   CHECK(has(first(R"({"busy":0.95,"staleness_p50":2,"staleness_max":9})"),
             "9 versions old where the median is 2"));
   CHECK(has(first(R"({"busy":0.95})", R"({"servers":{"shard-0":{"applied":60,"dropped":40}}})"),

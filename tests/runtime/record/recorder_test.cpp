@@ -237,6 +237,32 @@ TEST_CASE("versions are written a micro-batch and chunk when asked for", "[recor
           R"({"kind":"versions","replica":0,"batch":5,"micro_batch":1,"stage":1,"forward":4,"forward_steps":3,"backward":4,"backward_steps":0,"applied_to":5})"});
 }
 
+TEST_CASE("a train line has each stage's shares and each shard's staleness since the last one",
+          "[record]") {
+  Bench bench({"record.every=1", "pipeline.stages=2"}, 2);
+  const auto step = [&](std::int64_t batch, std::int64_t first, std::int64_t second, double now) {
+    CHECK_FALSE(bench.recorder->on(
+        BusyRecord{.actor = 1, .start = now - 1, .end = now - 0.5, .what = "forward", .stamp = {}},
+        now));
+    bench.loss(batch, 0, 20, 1, now);
+    bench.applied(0, batch, {first}, now);
+    bench.applied(1, batch, {second}, now);
+  };
+  step(0, 0, 0, 1);
+  step(1, 0, 1, 3);
+  const auto lines = bench.lines("train");
+  REQUIRE(lines.size() == 2);
+  CHECK_THAT(
+      lines[0],
+      test::says(
+          R"("stages":{"stage-0":{"busy":0,"idle":{"data":0,"activation":0,"error":0,"weights":0}},"stage-1":{"busy":0.5,)") &&
+          test::says(R"("shards":{"shard-0":{"mean":0,"max":0},"shard-1":{"mean":0,"max":0}})"));
+  CHECK_THAT(
+      lines[1],
+      test::says(R"("stage-1":{"busy":0.25,)") &&
+          test::says(R"("shards":{"shard-0":{"mean":1,"max":1},"shard-1":{"mean":0,"max":0}})"));
+}
+
 TEST_CASE("a train line to which no loss has come says null, not 0", "[record]") {
   Bench bench({"record.every=1"}, 1, 4, true);
   bench.loss(0, 0, 20, 1, 1);
