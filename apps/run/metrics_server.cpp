@@ -198,6 +198,22 @@ void tell_lines(Families& all, const std::map<std::string, double>& last) {
   }
 }
 
+/// `machines`: their names, by ActorId. `others`: null where all play here.
+void tell_mailboxes(Families& all,
+                    const Mailboxes& mailboxes,
+                    const std::vector<std::string>& machines,
+                    const Others* others) {
+  for (std::size_t i = 0; i < machines.size(); ++i) {
+    const auto id = static_cast<ActorId>(i);
+    if (!others || others->is_here(id)) {
+      all.gauge("troupe_mailbox_messages",
+                "Messages that were sent to an actor of this process and that it has not handled",
+                static_cast<double>(mailboxes.waiting(id)),
+                {{"actor", machines[i]}});
+    }
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& address,
@@ -279,6 +295,14 @@ void MetricsServer::watch(const Others* others) {
   others_ = others;
 }
 
+Mailboxes* MetricsServer::count_mailboxes(const Cast& cast) {
+  const std::lock_guard lock(mutex_);
+  for (const Cast::Member& member : cast.members) {
+    machines_.push_back(member.name);
+  }
+  return &mailboxes_.emplace(machines_.size());
+}
+
 std::string MetricsServer::page() {
   Families all;
   tell_process(all, process_);
@@ -291,6 +315,9 @@ std::string MetricsServer::page() {
     tell_run(all, *summary_, before_);
   }
   tell_lines(all, last_);
+  if (mailboxes_) {
+    tell_mailboxes(all, *mailboxes_, machines_, others_);
+  }
   for (const auto& [peer, traffic] : others_ ? others_->traffic() : std::map<int, LinkBytes>()) {
     const char* const help =
         "Bytes between this process and another, without tensors in shared memory";

@@ -1,5 +1,5 @@
-// What a process of a run tells Prometheus, where record.prometheus says so: GET /metrics. Nothing is counted for it: when
-// somebody asks, the thread that takes records hands over what the Recorder has added up, and the rest is read then and there.
+// What a process of a run tells Prometheus, where record.prometheus says so: GET /metrics. Nothing but mailboxes is counted for it:
+// when somebody asks, the thread that takes records hands over what the Recorder has added up, and the rest is read then and there.
 // A run that stands still has no record to do so at; its newest numbers are told once more.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include "runtime/record/recorder.hpp"
 #include "runtime/serve/http.hpp"
 #include "runtime/system/driver.hpp"
+#include "runtime/system/mailboxes.hpp"
 #include "runtime/system/others.hpp"
 
 #include <atomic>
@@ -18,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -44,6 +46,9 @@ class MetricsServer final : public RecordSink {
   /// Where the recorder is elsewhere: what goes to other processes and comes from there. `others` outlives it.
   void watch(const Others* others);
 
+  /// What counts the messages that wait for the machines of `cast`, for ThreadOptions::mailboxes.
+  Mailboxes* count_mailboxes(const Cast& cast);
+
  private:
   MetricsServer(int process) : process_(process) {}
 
@@ -59,6 +64,8 @@ class MetricsServer final : public RecordSink {
   std::optional<Summary> summary_{};
   std::map<std::string, double> last_{};  // "train/loss", "gap/shard-0"
   const Others* others_ = nullptr;
+  std::vector<std::string> machines_{};  // by ActorId
+  std::optional<Mailboxes> mailboxes_{};
   std::optional<HttpServer> http_{};  // last: it calls the others
 };
 

@@ -65,12 +65,14 @@ void make_anew(Cast& cast, const std::vector<int>& process_of, int process) {
   }
 }
 
-void play(const Blueprint& blueprint, Cast cast, Node& node) {
+/// `metrics`: null where there is no server of them.
+void play(const Blueprint& blueprint, Cast cast, Node& node, MetricsServer* metrics) {
   const RealClock clock(blueprint);
   ThreadOptions options = clock.options();
   options.others = &node;
   options.tells_order = blueprint.experiment.record().order();
   options.stall_seconds = std::numeric_limits<double>::infinity();  // the lead's to find
+  options.mailboxes = metrics ? metrics->count_mailboxes(cast) : nullptr;
   const auto tracing = Tracing::begin(blueprint, cast, false, &node);
   NoRecords records;
   run_on_threads(cast, records, options);
@@ -116,7 +118,7 @@ Played play_part(const Invitation& invitation,
     if (invitation.life > 0) {
       make_anew(cast, placement->process_of, invitation.process);
     }
-    play(*blueprint, std::move(cast), node);
+    play(*blueprint, std::move(cast), node, served.get());
   }
   return {.again = node.begins_again().value_or(invitation.again),
           .failed = !joined                ? "the lead has not let it take part, or is gone"

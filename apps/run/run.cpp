@@ -40,6 +40,7 @@ struct Performance {
   Others* others;   // null: all play here
   std::function<int()> interrupts;
   std::map<std::string, std::int64_t>* faults = nullptr;  // Summary::faults
+  Mailboxes* mailboxes = nullptr;                         // null: nobody asks for them
 };
 
 /// How a run ends that has broken a law of its Witness: nothing that it has made can be believed.
@@ -130,6 +131,7 @@ Ending run_real(Cast& cast, const Performance& p) {
   const RealClock clock(p.blueprint);
   ThreadOptions options = clock.options();
   options.others = p.others;
+  options.mailboxes = p.mailboxes;
   options.interrupts = p.interrupts;
   const RunBounds bounds = run_bounds(p.blueprint, cast.members.size());
   options.resume = p.resume;
@@ -192,6 +194,7 @@ Result<Ending> perform(const RunParts& parts,
                        const RunFiles& files,
                        Archive* state,
                        Others* others,
+                       Mailboxes* mailboxes,
                        std::map<std::string, std::int64_t>& faults) {
   try {
     if (state) {
@@ -203,9 +206,10 @@ Result<Ending> perform(const RunParts& parts,
                              options.directory.value_or(""),
                              options.virtual_clock ? "virtual" : "real",
                              options.kept);
-    return play(parts.cast,
-                options,
-                {parts.blueprint, records, files, checkpoints, state, others, {}, &faults});
+    return play(
+        parts.cast,
+        options,
+        {parts.blueprint, records, files, checkpoints, state, others, {}, &faults, mailboxes});
   } catch (const ArchiveError& error) {
     return Error{ErrorKind::data,
                  concat(state ? "the checkpoint does not fit the run: "
@@ -336,6 +340,7 @@ Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* ot
       return recorder.staleness();
     };
   }
+  Mailboxes* const mailboxes = *metrics ? (*metrics)->count_mailboxes(cast) : nullptr;
   if (*metrics) {
     options.tee = (*metrics)->attend(recorder, options.tee, e.resumed().seconds(), others);
   }
@@ -352,7 +357,8 @@ Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* ot
       options.driver ? nullptr : Tracing::begin(blueprint, cast, options.virtual_clock, others);
   const auto start = std::chrono::steady_clock::now();
   std::map<std::string, std::int64_t> faults;
-  auto ending = perform(parts, options, *files, state ? &*state : nullptr, others, faults);
+  auto ending =
+      perform(parts, options, *files, state ? &*state : nullptr, others, mailboxes, faults);
   TROUPE_TRY(ending);
   const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - start;
   if (tracing) {

@@ -1,5 +1,6 @@
 #include "runtime/system/actor.hpp"
 
+#include "runtime/system/mailboxes.hpp"
 #include "runtime/system/performer.hpp"
 
 #include <caf/send.hpp>
@@ -26,7 +27,12 @@ class MachinePort final : public Port {
       const double seconds = std::chrono::duration<double>(delay).count();
       theatre_.options.others->send(
           id_, std::move(message), seconds > 0 ? theatre_.now() + seconds : 0);
-    } else if (delay.count() > 0) {
+      return;
+    }
+    if (theatre_.options.mailboxes) {
+      theatre_.options.mailboxes->sent(id_);
+    }
+    if (delay.count() > 0) {
       caf::delayed_anon_send(actor, delay, std::move(message));
     } else {
       caf::anon_send(actor, std::move(message));
@@ -42,7 +48,7 @@ class MachinePort final : public Port {
 class MachineActor final : public Pinned<Performing> {
  public:
   MachineActor(caf::actor_config& config, Thread& thread, Theatre* theatre, ActorId id)
-      : Pinned<Performing>(config, thread), theatre_(*theatre), performer_(*theatre, id) {
+      : Pinned<Performing>(config, thread), theatre_(*theatre), id_(id), performer_(*theatre, id) {
     theatre_.performers.push_back(&performer_);
     this->set_exception_handler([](std::exception_ptr& e) { return reason_of(e); });
     this->set_down_handler([this](const caf::down_msg& down) { on(down); });
@@ -58,6 +64,9 @@ class MachineActor final : public Pinned<Performing> {
             [this](Freeze) { return performer_.freeze(); },
             [this](Thaw) { performer_.thaw(); },
             [this](Message& message) {
+              if (theatre_.options.mailboxes) {
+                theatre_.options.mailboxes->taken(id_);
+              }
               performer_.deliver(std::move(message));
             }};
   }
@@ -88,6 +97,7 @@ class MachineActor final : public Pinned<Performing> {
   }
 
   Theatre& theatre_;
+  ActorId id_;
   Performer performer_;
 };
 

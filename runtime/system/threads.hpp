@@ -13,6 +13,7 @@
 namespace troupe {
 
 struct RunBounds;
+class Mailboxes;
 
 struct ThreadOptions {
   /// Where set, a job's results arrive after its modelled time (and not before the job has run).
@@ -26,6 +27,8 @@ struct ThreadOptions {
   /// One a thread, or empty. Each is used by its thread alone; that of a thread in another process by the one
   /// that hears of it.
   std::vector<OrderSink*> orders{};
+  /// Where set, counts the messages that wait for each machine.
+  Mailboxes* mailboxes = nullptr;
   /// Asked ten times a second: how often the user has asked to stop. 1: admit nothing more; 2: end
   /// at once.
   std::function<int()> interrupts{};

@@ -99,6 +99,8 @@ def check_process(page, number):
     sent, received = (value for name, value in sorted(numbers(page).items(), key=lambda pair: "received" in pair[0])
                       if name.startswith("troupe_link_bytes_total"))  # fmt: skip
     assert sent > 0 and received > 0
+    waiting = [value for name, value in numbers(page).items() if name.startswith("troupe_mailbox_messages{")]
+    assert waiting and all(0 <= value < 100 for value in waiting), waiting
     for name in of:  # Prometheus' conventions: base units, and _total of what only grows
         assert re.fullmatch(r"(troupe|process)_[a-z_]+", name), name
     for name, kind in re.findall(r"^# TYPE (\S+) (\w+)$", page, re.M):

@@ -1,0 +1,30 @@
+// How many messages wait for each machine of a process. Counted only where somebody wants to know (ThreadOptions::mailboxes).
+#pragma once
+
+#include "runtime/system/machine.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace troupe {
+
+/// From every thread.
+class Mailboxes {
+ public:
+  explicit Mailboxes(std::size_t machines) : waiting_(machines) {}
+
+  /// A message was sent to machine `id`; it counts on its way, too.
+  void sent(ActorId id) { waiting_[id].fetch_add(1, std::memory_order_relaxed); }
+
+  /// ... and is handed to it.
+  void taken(ActorId id) { waiting_[id].fetch_sub(1, std::memory_order_relaxed); }
+
+  std::int64_t waiting(ActorId id) const { return waiting_[id].load(std::memory_order_relaxed); }
+
+ private:
+  std::vector<std::atomic<std::int64_t>> waiting_;
+};
+
+}  // namespace troupe
