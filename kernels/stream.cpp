@@ -1,5 +1,6 @@
 #include "kernels/stream.hpp"
 
+#include "kernels/copy_time.hpp"
 #include "kernels/cpu/backend.hpp"
 #include "kernels/cuda/backend.hpp"
 #include "kernels/dispatch.hpp"
@@ -65,6 +66,7 @@ void copy(Stream& stream, const Tensor& src, const Tensor& dst) {
                        to_string(src.device()),
                        to_string(dst.device())));
   begin(stream, {&src, &dst});
+  const CopyTimed timed;
   if (src.device().kind == DeviceKind::cpu && dst.device().kind == DeviceKind::cpu) {
     cpu::copy(stream, src, dst);
   } else {
@@ -96,6 +98,7 @@ Tensor upload(Stream& stream, std::span<const T> values, Shape shape) {
   if (values.empty()) {
     return x;
   }
+  const CopyTimed timed;
   if (stream.device().kind == DeviceKind::cpu) {
     std::memcpy(x.data<T>(), values.data(), values.size_bytes());
   } else {
@@ -110,8 +113,10 @@ std::vector<double> download(const Tensor& x) {
   if (!values.empty()) {
     if (x.device().kind == DeviceKind::cpu) {
       x.ready().wait();
+      const CopyTimed timed;
       std::memcpy(values.data(), x.data<T>(), values.size() * sizeof(T));
     } else {
+      const CopyTimed timed;
       cuda::download(x, values.data(), values.size() * sizeof(T));
     }
   }

@@ -307,7 +307,7 @@ std::string describe(const Blueprint& b) {
       policy.info.summary,
       "\n",
       staleness_table(b),
-      tells_replicas(b) ? replicas_text(b) + traffic_text(b) : "",
+      (tells_replicas(b) ? replicas_text(b) + traffic_text(b) : "") + sent_text(b),
       copies_text(b.experiment),
       links_warning(b),
       "optimizer  ",

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -18,7 +19,20 @@ struct Traffic {
 /// nothing is sent, or where it is decided as the run goes on.
 std::optional<Traffic> traffic_of(const Blueprint& blueprint);
 
-/// A line of `plan`, or "".
+struct SentBy {
+  std::string actor;     // of the first replica, by the name that it has in a run of one
+  double bytes = 0;      // of tensors, for each mini-batch of every replica, in the mean
+  bool at_most = false;  // as in Traffic
+};
+
+/// What the ledger of a trace counts (`troupe trace --ledger`): what goes from stage to stage, to servers and to other
+/// replicas. Whoever sends nothing, or what is decided as the run goes on, is not in it; nobody where modules are decoupled, or
+/// stages have parts.
+std::vector<SentBy> sent_by_actors(const Blueprint& blueprint);
+
+/// Lines of `plan`, or "".
 std::string traffic_text(const Blueprint& blueprint);
+/// The same of sent_by_actors().
+std::string sent_text(const Blueprint& blueprint);
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 #include "apps/cli/text.hpp"
 #include "apps/run/tracing.hpp"
 #include "apps/verbs/verb.hpp"
+#include "runtime/record/output_file.hpp"
 #include "runtime/record/trace_file.hpp"
 
 #include <filesystem>
@@ -17,6 +18,7 @@ namespace fs = std::filesystem;
 struct TraceArguments {
   std::string folder = "runs/latest";
   std::string out;
+  std::string csv;
   bool ledger = false;
 };
 
@@ -53,11 +55,14 @@ double seconds(std::int64_t nanoseconds) {
   return static_cast<double>(nanoseconds) / 1e9;
 }
 
-std::string ledger_table(const TraceLedger& ledger) {
-  std::vector<std::vector<std::string>> rows{{"process", "actor"}};
+using Rows = std::vector<std::vector<std::string>>;
+
+/// A row of each actor below that of the columns' names.
+Rows ledger_rows(const TraceLedger& ledger) {
+  Rows rows{{"process", "actor"}};
   rows.front().insert(rows.front().end(), kSpent.begin(), kSpent.end());
-  rows.front().emplace_back("sum");
-  const auto add = [&rows](const TraceLedger::Row& row) {
+  rows.front().insert(rows.front().end(), {"sum", "bytes sent"});
+  for (const TraceLedger::Row& row : ledger.rows) {
     std::vector<std::string>& cells = rows.emplace_back();
     cells = {row.process, row.actor};
     for (const std::int64_t part : row.spent) {
@@ -65,16 +70,32 @@ std::string ledger_table(const TraceLedger& ledger) {
     }
     const std::int64_t sum = std::accumulate(row.spent.begin(), row.spent.end(), std::int64_t{0});
     cells.push_back(number(seconds(sum), "%.6f"));
-  };
+    cells.push_back(std::to_string(row.bytes));
+  }
+  return rows;
+}
+
+std::string ledger_table(TraceLedger ledger) {
   TraceLedger::Row all{.process = "all", .actor = concat(ledger.rows.size(), " actors")};
   for (const TraceLedger::Row& row : ledger.rows) {
-    add(row);
     for (std::size_t i = 0; i < all.spent.size(); ++i) {
       all.spent[i] += row.spent[i];
     }
+    all.bytes += row.bytes;
   }
-  add(all);
-  return table(rows);
+  ledger.rows.push_back(std::move(all));
+  return table(ledger_rows(ledger));
+}
+
+std::string ledger_csv(const TraceLedger& ledger) {
+  std::string text;
+  for (const std::vector<std::string>& row : ledger_rows(ledger)) {
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      text += (i > 0 ? "," : "") + csv_field(row[i]);
+    }
+    text += '\n';
+  }
+  return text;
 }
 
 int show_trace(Console& console, const TraceArguments& arguments) {
@@ -102,6 +123,11 @@ int show_trace(Console& console, const TraceArguments& arguments) {
                         " slices, ",
                         grouped(ledger->flows),
                         " flows; https://ui.perfetto.dev opens it\n");
+  if (!arguments.csv.empty()) {
+    if (const auto written = write_file(arguments.csv, ledger_csv(*ledger)); !written) {
+      return fail(console, {written.error().kind, "trace: " + written.error().message});
+    }
+  }
   if (arguments.ledger) {
     console.out << "seconds of each actor:\n" << ledger_table(*ledger);
   }
@@ -121,6 +147,11 @@ Command declare_trace() {
                    .value = &arguments->ledger,
                    .doc =
                        "where the time of each actor went: kernels, messages, and why it waited"},
+                  {.names = "--csv",
+                   .value = &arguments->csv,
+                   .doc = "a file, which gets the ledger as a table",
+                   .type = "FILE",
+                   .refuse_empty = "the name of the file is empty"},
                   {.names = "--out",
                    .value = &arguments->out,
                    .doc = "a new file, which gets the trace",

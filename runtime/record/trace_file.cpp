@@ -177,7 +177,7 @@ class LedgerReader {
   bool take(const pf::TracePacket& packet) {
     if (packet.has_track_descriptor()) {
       const pf::TrackDescriptor& track = packet.track_descriptor();
-      tracks_[track.uuid()] = {track.name(), track.parent_uuid(), {}, {}};
+      tracks_[track.uuid()] = {.name = track.name(), .parent = track.parent_uuid()};
       return true;
     }
     const pf::TrackEvent& event = packet.track_event();
@@ -200,6 +200,8 @@ class LedgerReader {
       if (track.open.empty()) {  // else it is part of another one's time
         track.spent[category] += at - start;
       }
+    } else if (event.type() == pf::TrackEvent::TYPE_COUNTER) {
+      track.value = event.counter_value();
     }
     return true;
   }
@@ -221,6 +223,9 @@ class LedgerReader {
         const auto spent = track.spent.find(kSpent[i]);
         row->second.spent[i] += spent == track.spent.end() ? 0 : spent->second;
       }
+      if (row != rows.end() && track.name == kBytesSent) {
+        row->second.bytes = track.value;
+      }
     }
     for (auto& [uuid, row] : rows) {
       ledger_.rows.push_back(std::move(row));
@@ -234,6 +239,7 @@ class LedgerReader {
     std::uint64_t parent = 0;
     std::map<std::string, std::int64_t> spent{};  // nanoseconds, by category
     std::vector<std::pair<std::int64_t, std::string>> open{};
+    std::int64_t value = 0;  // of a counter, the last
   };
 
   std::map<std::uint64_t, Track> tracks_;

@@ -24,6 +24,7 @@ struct TraceLedger {
     std::string process;
     std::string actor;
     std::array<std::int64_t, kSpent.size()> spent{};  // nanoseconds
+    std::int64_t bytes = 0;  // of tensors that it has sent to other stages, replicas and servers
   };
 
   std::int64_t nanoseconds = 0;  // of the run, as far as it was recorded

@@ -41,6 +41,9 @@ class Builder {
     }
     add_waiting();
     draw_flows();
+    for (TraceTrack& track : tracks_) {  // a slice may stand behind the copies of the one around it
+      std::ranges::stable_sort(track.slices, {}, &TraceSlice::start);
+    }
     return std::move(tracks_);
   }
 
@@ -151,7 +154,15 @@ class Builder {
                       .name = name,
                       .category = category,
                       .event = &event});
-    return Spot{track, slices.size() - 1};
+    const Spot spot{track, slices.size() - 1};
+    if (event.copied > 0) {  // they stand together at its end, as if made there
+      TraceSlice copies = slices.back();
+      copies.start = std::max(copies.start, copies.end - std::int64_t{event.copied});
+      copies.category = spent::kCopy;
+      slices.back().end = copies.start;
+      slices.push_back(std::move(copies));
+    }
+    return spot;
   }
 
   void add(const TraceEvent& event) {
@@ -234,7 +245,7 @@ class Builder {
 
   void add_sent(const TraceEvent& event) {
     if (event.number > 0) {
-      count(event.who, "bytes sent", event.start, event.number, true, true);
+      count(event.who, kBytesSent, event.start, event.number, true, true);
     }
     if (is_known(event.other) && process_of(event.other) == process_of(event.who)) {
       arrive({event.who, event.other, event.message, event.stamp}, event.other, event.start);

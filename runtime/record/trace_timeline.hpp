@@ -25,8 +25,9 @@ namespace troupe {
 
 /// What a slice of an actor's time went to: its category, a column of the ledger.
 namespace spent {
-inline constexpr const char* kKernel = "kernel";        // a job; on a GPU: until it was enqueued
-inline constexpr const char* kHandling = "handling";    // the actor's own code, with what it copies
+inline constexpr const char* kKernel = "kernel";      // a job; on a GPU: until it was enqueued
+inline constexpr const char* kHandling = "handling";  // the actor's own code
+inline constexpr const char* kCopy = "copy";  // tensors that a job or the actor's code has copied
 inline constexpr const char* kSerialise = "serialise";  // a message to another process, or of one
 inline constexpr const char* kQueue =
     "queue";  // it had something to do, while another worked on its thread
@@ -37,11 +38,15 @@ inline constexpr const char* kBubble = "bubble";      // nothing that it lacked 
 
 inline constexpr std::array kSpent{spent::kKernel,
                                    spent::kHandling,
+                                   spent::kCopy,
                                    spent::kSerialise,
                                    spent::kQueue,
                                    spent::kWakeUp,
                                    spent::kDispatch,
                                    spent::kBubble};
+
+/// The counter of tensors that an actor has sent to other stages, replicas and servers.
+inline constexpr const char* kBytesSent = "bytes sent";
 
 struct TraceSlice {
   std::int64_t start = 0;  // nanoseconds of the run's clock

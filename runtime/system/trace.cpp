@@ -1,12 +1,12 @@
 #include "runtime/system/trace.hpp"
 
+#include "kernels/copy_time.hpp"
 #include "messages/archive.hpp"
 #include "messages/messages.hpp"
 #include "messages/record.hpp"
 #include "messages/results.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <iterator>
@@ -37,6 +37,13 @@ std::int64_t tensor_bytes(T& of) {
     bytes += tensor.elements() * static_cast<std::int64_t>(size_bytes(tensor.type()));
   });
   return bytes;
+}
+
+/// Of what took from `start` to `end`.
+std::uint32_t copied(std::int64_t nanoseconds, const TraceEvent& of) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max();
+  return static_cast<std::uint32_t>(
+      std::clamp<std::int64_t>(nanoseconds, 0, std::min(kMost, of.end - of.start)));
 }
 
 /// Of the tensors of a message that takes the time of a link; 0 of others.
@@ -111,7 +118,9 @@ class Traced final : public Machine {
                        .other = message.from,
                        .message = static_cast<std::uint16_t>(message.index())};
     const Before before{fx.sends.size(), fx.runs.size(), fx.records.size()};
+    std::int64_t copies = 0;
     try {
+      const CountCopies count(copies);
       machine_->on(std::move(message), now, fx);
     } catch (...) {
       handled.end = place_.now();
@@ -119,6 +128,7 @@ class Traced final : public Machine {
       throw;
     }
     handled.end = std::max(handled.start, place_.now());
+    handled.copied = copied(copies, handled);
     place_.note(handled);
     note_effects(fx, before, handled.end);
   }
@@ -148,7 +158,7 @@ class Traced final : public Machine {
       place_.note({.start = at,
                    .end = at,
                    .stamp = message_stamp(message),
-                   .number = bytes_on_way(message),
+                   .number = fx.sends[i].to == id_ ? 0 : bytes_on_way(message),
                    .who = id_,
                    .other = fx.sends[i].to,
                    .message = static_cast<std::uint16_t>(message.index()),
@@ -217,12 +227,17 @@ class Traced final : public Machine {
                            .who = id,
                            .kind = Kind::job,
                            .what = static_cast<std::uint8_t>(facts.work)};
-          Message made = job(stream);
+          std::int64_t copies = 0;
+          Message made = [&] {
+            const CountCopies count(copies);
+            return job(stream);
+          }();
           event.end = place.now();
           if (auto* const forward = get_if<Ran<ForwardPass>>(&made)) {
             event.number = tensor_bytes(forward->made.stash);
           }
           place.model(facts, event);
+          event.copied = copied(copies, event);
           place.note(event);
           return made;
         };
@@ -232,41 +247,6 @@ class Traced final : public Machine {
   ActorId id_;
   Trace::Place& place_;
 };
-
-/// How many different TraceEvent::what an event of `kind` may have.
-std::size_t count_of_what(Kind kind) {
-  switch (kind) {
-    case Kind::job:
-      return static_cast<std::size_t>(Work::teach_input) + 1;
-    case Kind::waited:
-      return kWants.size();
-    case Kind::read:
-      return 2;
-    default:
-      return 1;
-  }
-}
-
-/// Whoever draws an event of another process may look up what it names, and subtract its times and numbers.
-bool is_sound(const TraceEvent& event, std::size_t machines) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 61;
-  const std::array numbers{event.start, event.end, event.number, event.second};
-  return event.who < machines && event.message < Kinds::size &&
-         static_cast<std::uint8_t>(event.kind) < TraceEvent::kKinds &&
-         event.what < count_of_what(event.kind) && event.start <= event.end &&
-         std::ranges::all_of(numbers, [](std::int64_t x) { return -kMost <= x && x <= kMost; });
-}
-
-Trace::Part read_part(std::string bytes, std::size_t machines) {
-  Archive a({.bytes = std::move(bytes), .tensors = {}});
-  Trace::Part part;
-  a(part.host, part.since, part.events);
-  a.expect_end();
-  if (!std::ranges::all_of(part.events, [&](const auto& one) { return is_sound(one, machines); })) {
-    throw ArchiveError("it has times or numbers that are impossible");
-  }
-  return part;
-}
 
 }  // namespace
 
@@ -378,7 +358,7 @@ std::map<int, Result<Trace::Part>> Trace::others(std::size_t machines) {
   std::map<int, Result<Part>> parts;
   for (auto& [process, bytes] : pieces_) {
     try {
-      parts.emplace(process, read_part(std::move(bytes), machines));
+      parts.emplace(process, Part::read(std::move(bytes), machines));
     } catch (const ArchiveError& error) {
       parts.emplace(process, lost_error("{}", error.what()));
     }

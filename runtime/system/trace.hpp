@@ -26,7 +26,7 @@ namespace troupe {
 struct TraceEvent {
   enum class Kind : std::uint8_t {
     handled,  // a message of `other`
-    sent,  // a message to `other`; `number`: bytes of its tensors, where it takes the time of a link
+    sent,  // a message to `other`; `number`: bytes of its tensors, where another's takes the time of a link
     job,  // of a kernel; `what`: the Work; `number`: bytes that it puts into the stash; `second`: when it was asked for
     waited,  // `what`: the Want
     applied,  // a gradient; `number`: the version that it was applied to; `second`: the oldest that it has read
@@ -43,13 +43,15 @@ struct TraceEvent {
   std::int64_t second = 0;
   ActorId who = 0;
   ActorId other = kOutside;
+  std::uint32_t copied =
+      0;  // handled, job: nanoseconds of it in which tensors were copied, 4 s at most
   std::uint16_t message = 0;  // its index in Message
   Kind kind = Kind::handled;
   std::uint8_t what = 0;
 
   void archive(auto& a) {
     a(start, end, stamp.replica, stamp.chunk, stamp.batch, stamp.micro_batch, number, second);
-    a(who, other, message, kind, what);
+    a(who, other, copied, message, kind, what);
   }
 };
 
@@ -67,6 +69,10 @@ class Trace {
     std::string host;
     std::int64_t since = 0;  // what was noted of anything before it is not whole
     std::vector<TraceEvent> events;
+
+    /// As take_pieces() has written it. ArchiveError where it is not whole, or tells of what cannot have been among so many
+    /// machines.
+    static Part read(std::string bytes, std::size_t machines);
   };
 
   /// Puts its parts around the machines of `cast`, those that are made anew included. It outlives the cast's machines.

@@ -7,6 +7,7 @@
 #include "apps/plan/layers.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/plan/reads.hpp"
+#include "apps/plan/traffic.hpp"
 #include "apps/plan/zero_bubble.hpp"
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
@@ -106,6 +107,33 @@ TEST_CASE("activations are kept as long as the schedule needs them", "[apps]") {
                            "pipeline.micro_batches=8",
                            "pipeline.weights=latest"})) == Counts{4, 3, 2, 1});
   CHECK(stashes(blueprint(4, {"pipeline.schedule=async_full_duplex"})) == Counts{7, 5, 3, 1});
+}
+
+TEST_CASE("who sends how many bytes follows from what is between stages, and from codecs",
+          "[apps]") {
+  const auto sent = [](const Blueprint& b) {
+    std::string text;
+    for (const SentBy& one : sent_by_actors(b)) {
+      text += concat(text.empty() ? "" : " ", one.actor, "=", one.bytes);
+    }
+    return text;
+  };
+  // 16 samples of 16 numbers of 4 bytes between any two layers.
+  CHECK(sent(blueprint(1, {})) == "source=1024");
+  CHECK(sent(blueprint(4, {})) ==
+        "source=1024 stage-0=1024 stage-1=2048 stage-2=2048 stage-3=1024");
+  // The last chunk of the first pass and the first one of the way back are on one stage: nothing goes from it to itself.
+  CHECK(
+      sent(blueprint(
+          2, {"pipeline.schedule=zb_v", "pipeline.micro_batches=4", "pipeline.weights=latest"})) ==
+      "source=1024 stage-0=2048 stage-1=2048");
+  // 8 layers of 16 x 17 parameters; the server answers both replicas, in bf16.
+  CHECK(sent(blueprint(1,
+                       {"replicas.count=2",
+                        "replicas.exchange=parameter_server",
+                        "replicas.codec.down=bf16"})) ==
+        "source=1024 shard-0=8704 server-0.0=8704");
+  CHECK(sent(blueprint(2, {"decoupled=local_loss"})).empty());
 }
 
 TEST_CASE("moments and gradients are as large as the weights", "[apps]") {

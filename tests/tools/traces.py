@@ -10,12 +10,15 @@ https://perfetto.dev/docs/reference/trace-packet-proto says and by nothing of Tr
   - each flow passes through two slices at least and ends in the last; each has a beginning;
   - the slices of an actor's work, messages and waiting add up to the run within 1 %, on the virtual clock to the nanosecond;
     its run is as long as summary.json says, and its stages' jobs take the shares of it that summary.json calls busy;
-  - `troupe trace --ledger` has the same sums;
+  - `troupe trace --ledger` has the same sums, and its --csv the same numbers;
+  - an actor sends as many bytes as `troupe plan` says, within 5 %;
   - the run has made the same weights, in the same order, as without a trace; on the virtual clock a second trace has the same bytes;
   - a trace of few events keeps the newest, by the same laws.
 
-Where Perfetto's trace_processor_shell is in $PATH or $TRACE_PROCESSOR, it reads one of them, too, and counts as many slices; else that part is
-skipped, and says so. Exit status 1: a law was broken.
+Where Perfetto's trace_processor_shell is in $PATH or $TRACE_PROCESSOR, it reads one of them, too, and counts as many slices; its package from PyPI
+brings none, as it fetches that when it is used. That package has the definitions of all fields: where it is in $TROUPE_PERFETTO_VENV, they read the
+trace, know each of its fields, and count as many slices, flows and values. Else these parts are skipped, and say so. TROUPE_PERFETTO=yes installs the
+package. Exit status 1: a law was broken.
 """
 
 import argparse
@@ -38,7 +41,7 @@ SCHEMES = {
     "faults": "pipeline.stages=1 replicas.count=3 replicas.exchange=parameter_server replicas.rule=asgd clock.faults.detection=0.00002 clock.faults.crashes.at=[0.0001] clock.faults.crashes.back=0.00003",
     "decoupled": "pipeline.stages=2 decoupled=local_loss",
 }
-LEDGER = ["kernel", "handling", "serialise", "queue", "wake-up", "dispatch", "bubble"]
+LEDGER = ["kernel", "handling", "copy", "serialise", "queue", "wake-up", "dispatch", "bubble"]
 
 
 # -- the wire format of protobuf ------------------------------------------------------------------------------------------
@@ -203,8 +206,12 @@ class Runs:
         rows = [line.split("  ") for line in self.troupe("trace", name, "--ledger").splitlines()]
         cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
         head = next(i for i, row in enumerate(cells) if row[:2] == ["process", "actor"])
-        check(cells[head] == ["process", "actor", *LEDGER, "sum"], f"{name}: the ledger has {cells[head]}")
-        told = {tuple(row[:2]): [float(cell) for cell in row[2:]] for row in cells[head + 1 :]}
+        check(cells[head] == ["process", "actor", *LEDGER, "sum", "bytes sent"], f"{name}: the ledger has {cells[head]}")
+        self.troupe("trace", name, "--csv", f"{name}.csv")
+        with open(self.folder / f"{name}.csv", encoding="utf-8") as file:
+            check(list(csv.reader(file)) == cells[head:-1], f"{name}: the table of --csv is another one")
+        told = {tuple(row[:2]): [float(cell) for cell in row[2:-1]] for row in cells[head + 1 :]}
+        self.sent = {row[1]: int(row[-1]) for row in cells[head + 1 : -1]}
         total = told.pop(("all", f"{len(spent)} actors"))
         check(set(told) == set(spent), f"{name}: the ledger is of {sorted(told)}, the trace of {sorted(spent)}")
         for actor, numbers in told.items():
@@ -212,6 +219,35 @@ class Runs:
             check(all(abs(x - y) < 2e-6 for x, y in zip(numbers, [*parts, sum(parts)])), f"{name}: {actor}: {numbers} in the ledger, {parts} in the trace")
             check(abs(numbers[-1] - run / 1e9) <= 0.02 * run / 1e9 + 1e-6, f"{name}: {actor}: {numbers[-1]} s of {run / 1e9}")
         check(abs(total[-1] - sum(row[-1] for row in told.values())) < 1e-5 * len(told) + 1e-5, f"{name}: the sums do not add up")
+
+
+def planned(runs):
+    """Bytes by actor, as they are planned and as they were sent. At its end an asynchronous run has sent for mini-batches that no update waits for."""
+    for name, settings in {
+        "stages": SCHEMES["pipeline"],
+        "turn": "pipeline.stages=2 pipeline.schedule=zb_v pipeline.micro_batches=4 pipeline.weights=latest",
+        "synchronous": "pipeline.stages=2 replicas.count=2 replicas.exchange=synchronous replicas.codec.up=int8_block",
+        "servers": "pipeline.stages=2 replicas.count=2 replicas.exchange=parameter_server",
+    }.items():
+        more = f"{settings} stop.updates=400 record.trace=true"
+        words = [word for setting in f"{TEACHER} {more}".split() for word in ("--set", setting)]
+        rows = runs.troupe("plan", "teacher-mlp", *words).split("\nsent ")[1].splitlines()[1:]
+        plan = {}
+        for row in rows:
+            if not row.startswith("  "):
+                break
+            actor, number = row.split()
+            plan[actor] = int(number.replace(",", ""))
+        summary = runs.run("sim", f"planned-{name}", more)
+        runs.check_times(f"planned-{name}", summary, exact=True)
+        batches = 400 / (2 if name == "servers" else 1)  # of each replica
+        check(len(plan) > 2, f"{name}: the plan is of {plan}")
+        for actor, number in plan.items():
+            told = {who: sent for who, sent in runs.sent.items() if who == actor or who in (actor.replace("-", "-0.", 1), actor + "-0")}
+            check(len(told) == 1, f"{name}: {actor} is one of {sorted(runs.sent)}")
+            for who, sent in told.items():
+                check(abs(sent / batches - number) <= 0.05 * number, f"{name}: {who} sends {sent / batches} bytes for a mini-batch, {number} were planned")
+        print(f"{name}: bytes of {len(plan)} actors as planned", flush=True)
 
 
 def check_busy(trace, summary, name, exact):
@@ -334,6 +370,41 @@ def processor(runs, name, trace):
     check(said.returncode == 0 and [int(x) for x in rows[-1]] == [trace.count(), 0], f"{shell} says {said}; there are {trace.count()} slices")
 
 
+READ = """
+import json, sys
+from google.protobuf.unknown_fields import UnknownFieldSet
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
+def unknown(message):
+    of = [one for field, value in message.ListFields() if field.message_type for one in (value if field.is_repeated else [value])]
+    return len(UnknownFieldSet(message)) + sum(map(unknown, of))
+trace = Trace()
+trace.ParseFromString(open(sys.argv[1], "rb").read())
+events = [packet.track_event for packet in trace.packet if packet.HasField("track_event")]
+print(json.dumps({"unknown": unknown(trace), "tracks": sum(packet.HasField("track_descriptor") for packet in trace.packet),
+                  "slices": sum(event.type == TrackEvent.TYPE_SLICE_BEGIN for event in events),
+                  "values": sum(event.type == TrackEvent.TYPE_COUNTER for event in events),
+                  "flows": sum(len(event.terminating_flow_ids) for event in events)}))
+"""
+
+
+def definitions(runs, name, trace):
+    """The trace as Perfetto's own definitions of its fields understand it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    venv = Path(os.environ.get("TROUPE_PERFETTO_VENV") or cache / "troupe" / ("perfetto-%d.%d" % sys.version_info[:2]))
+    python = venv / "bin/python"
+    if os.environ.get("TROUPE_PERFETTO") == "yes" and not python.exists():
+        for words in ([sys.executable, "-m", "venv", venv], [venv / "bin/pip", "install", "-q", "perfetto"]):
+            subprocess.run(words)
+    if not python.exists() or subprocess.run([python, "-c", "import perfetto.protos"], capture_output=True).returncode != 0:
+        print(f"skipped: the package perfetto is not in {venv} (TROUPE_PERFETTO=yes installs it), so its definitions have read nothing")
+        return
+    said = subprocess.run([python, "-c", READ, runs.folder / name / "trace.pftrace"], capture_output=True, text=True, timeout=120)
+    check(said.returncode == 0, f"{name}: Perfetto's definitions do not read it: {said.stderr[-600:]}")
+    there = {"unknown": 0, "tracks": len(trace.tracks), "slices": trace.count(), "values": sum(map(len, trace.counters.values())), "flows": len(trace.flows)}
+    check(json.loads(said.stdout) == there, f"{name}: Perfetto's definitions read {said.stdout}, there are {there}")
+    print(f"Perfetto's definitions read {there}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", required=True)
@@ -347,7 +418,9 @@ def main():
                 if name == "pipeline":
                     check_pipeline(trace, summary)
                     processor(runs, name, trace)
+                    definitions(runs, name, trace)
                 print(f"{name}: {trace.count()} slices, {len(trace.flows)} flows, {summary['seconds']:.6f} s", flush=True)
+            planned(runs)
             real(runs)
             resumed(runs)
             several(runs)

@@ -52,6 +52,37 @@ void tell(Cast& cast, std::int64_t batch, double now) {
   }
 }
 
+/// Copies a tensor of a mebibyte when it is told something, and in its job another one; with `copies` false it makes them without.
+class Copies final : public Machine {
+ public:
+  explicit Copies(bool copies) : copies_(copies) {}
+
+  void on(Message /*message*/, double /*now*/, Effects& fx) override {
+    Stream stream{Device{}};
+    work(stream);
+    Run run;
+    run.work = Work::forward;
+    run.job = [this](Stream& on) {
+      work(on);
+      return Message(Start{});
+    };
+    fx.run(std::move(run));
+  }
+
+  std::string waits_for() const override { return ""; }
+
+ private:
+  void work(Stream& stream) const {
+    const Tensor from = stream.allocate({1 << 18});
+    const Tensor to = stream.allocate({1 << 18});
+    if (copies_) {
+      copy(stream, from, to);
+    }
+  }
+
+  bool copies_;
+};
+
 /// A trace of another process, with `event` alone.
 std::string piece_of(TraceEvent event) {
   std::string host = "there";
@@ -89,6 +120,23 @@ TEST_CASE("a trace has what a machine was told and has computed, also the last t
   CHECK(part.events[1].stamp.batch == 3);
   CHECK(part.events[2].kind == Kind::handled);
   CHECK(part.events[2].start == 2'500'000'000);
+}
+
+TEST_CASE("a trace has what of a message's and of a job's time was spent in copies") {
+  for (const bool copies : {true, false}) {
+    Cast cast;
+    cast.threads = 1;
+    cast.members.push_back(
+        {.name = "copies", .machine = std::make_unique<Copies>(copies), .device = {}});
+    Trace trace(cast, {.events_max = 1000});
+    tell(cast, 3, 1.5);
+    const Trace::Part part = trace.take();
+    REQUIRE(part.events.size() == 2);
+    for (const TraceEvent& event : part.events) {
+      CHECK((event.copied > 0) == copies);
+      CHECK(event.copied <= event.end - event.start);
+    }
+  }
 }
 
 TEST_CASE("of more events than a trace keeps it has the newest, and knows since when") {
@@ -154,6 +202,8 @@ TEST_CASE("what another process cannot have done is not believed, and what a thi
   CHECK_FALSE(is_believed({.end = kMost}));
   CHECK_FALSE(is_believed({.number = kLeast}));
   CHECK_FALSE(is_believed({.second = kMost}));
+  CHECK(is_believed({.end = 7, .copied = 7}));
+  CHECK_FALSE(is_believed({.end = 7, .copied = 8}));
 }
 
 TEST_CASE("a trace begins behind the latest end of all that it has dropped") {
