@@ -34,7 +34,7 @@ from pathlib import Path
 
 import forked
 from kills import Broken, Watched, applied_twice, began, law, run, summary_of
-from soak import family
+from soak import family, send
 
 SECONDS_MAX = 90  # of one round
 HURRIED_MAX = 10  # seconds from a second interrupt to the end
@@ -221,14 +221,15 @@ class Round(Watched):
                     os.kill(self.process.pid, signal.SIGINT)
                     self.until = min(self.until, time.monotonic() + HURRIED_MAX)
         elif nodes:
-            self.killed_nodes += 1
             victim = nodes[-1] if who == "server" else nodes[which % len(nodes)]
-            os.kill(victim, signal.SIGSTOP if frozen else signal.SIGKILL)
+            then = began(victim)
+            if not send(victim, then, signal.SIGSTOP if frozen else signal.SIGKILL):
+                return
+            self.killed_nodes += 1
             if frozen:
-                then, end = began(victim), time.monotonic() + FROZEN
+                end = time.monotonic() + FROZEN
                 self.wait_until(lambda: time.monotonic() >= end)
-                if then and began(victim) == then:
-                    os.kill(victim, signal.SIGCONT)
+                send(victim, then, signal.SIGCONT)
 
     def finish(self):
         while self.look():
@@ -244,8 +245,7 @@ class Round(Watched):
 
     def clear(self):
         for pid, then in self.seen.items():
-            if then and began(pid) == then:
-                os.kill(pid, signal.SIGKILL)
+            send(pid, then, signal.SIGKILL)
 
 
 class Undisturbed:

@@ -24,7 +24,6 @@ status 1 if a law was broken.
 
 import argparse
 import json
-import os
 import random
 import re
 import signal
@@ -35,7 +34,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from soak import began, family
+from soak import began, family, send
 
 SECONDS_MAX = 180  # of one run with all its restarts
 FROZEN = 0.2  # of those that are disturbed
@@ -172,14 +171,12 @@ class Disturbed(Watched):
             self.nodes = nodes_of(self.process.pid)
         victim = ([self.process.pid] + self.nodes)[who]
         then = began(victim)
-        if then is None:
+        if not send(victim, then, signal.SIGKILL if frozen is None else signal.SIGSTOP):
             return False
-        os.kill(victim, signal.SIGKILL if frozen is None else signal.SIGSTOP)
         if frozen is not None:
             end = time.monotonic() + frozen
             self.wait_until(lambda: time.monotonic() >= end)
-            if then and began(victim) == then:
-                os.kill(victim, signal.SIGCONT)
+            send(victim, then, signal.SIGCONT)
         return True
 
     def go_on(self):
@@ -202,7 +199,7 @@ class Disturbed(Watched):
                 break
             time.sleep(0.02)
         for pid in alive:
-            os.kill(pid, signal.SIGKILL)
+            send(pid, self.seen[pid], signal.SIGKILL)
         return alive
 
     def words(self):

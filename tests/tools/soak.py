@@ -66,6 +66,17 @@ def began(pid):
         return None
 
 
+def send(pid, then, number):
+    """A signal to the process that began then. False where it is gone, also where it goes between the look and the signal."""
+    try:
+        if then is None or began(pid) != then:
+            return False
+        os.kill(pid, number)
+        return True
+    except ProcessLookupError:
+        return False
+
+
 def family(pid):
     """A process and all that it has started, and those."""
     found = [pid]
@@ -128,10 +139,7 @@ class Watch:
 
     def left(self):
         """Those that it has started and that are still there, which end now."""
-        found = [pid for pid, then in self.began.items() if pid != self.process.pid and then and began(pid) == then]
-        for pid in found:
-            os.kill(pid, signal.SIGKILL)
-        return found
+        return [pid for pid, then in self.began.items() if pid != self.process.pid and send(pid, then, signal.SIGKILL)]
 
     def last(self):
         """The youngest that lives and is not the program itself, or None."""
@@ -197,8 +205,7 @@ def play(given, out):
                 if interrupted and now > interrupted + STARTING:
                     raise AssertionError(f"it has not ended {STARTING} s after it was interrupted")
                 if kill_at and now > kill_at and not interrupted and (victim := watch.last()):
-                    os.kill(victim, signal.SIGKILL)
-                    kills += 1
+                    kills += send(victim, began(victim), signal.SIGKILL)
                     kill_at = now + given.kill
         finally:
             left = watch.left()
