@@ -19,6 +19,7 @@
 #include "kernels/random.hpp"
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
+#include "messages/archive_sized.hpp"
 #include "messages/bad_sender.hpp"
 #include "runtime/schemes/exchanges/peer_options.hpp"
 
@@ -43,6 +44,26 @@ class AdPsgd final : public PeerExchange {
   void archive(Archive& a) override {
     PeerExchange::archive(a);
     a(x_, moves_, asked_, told_, answer_, questions_);
+    if (a.reading()) {
+      expect_sound();
+    }
+  }
+
+  void expect_sound() const {
+    expect_values(x_);
+    expect_values(told_);
+    expect_values(answer_);
+    expect_archived(moves_.empty() || moves_.size() == 2, "the state has an unusable average");
+    for (const auto& [factor, x] : moves_) {
+      expect_archived(fit(x), "the state has an unusable average");
+    }
+    if (asked_) {
+      expect_replica(*asked_);
+    }
+    for (const Note& question : questions_) {
+      expect_replica(question.stamp.replica);
+      expect_archived(fit(question.tensors), "the state has an unusable question");
+    }
   }
 
   /// The averages since the step's weights were read stay: the step is added to them.

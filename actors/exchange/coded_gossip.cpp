@@ -16,7 +16,9 @@
 // Invariant: a neighbour hears each message of a replica in its order, so that its copy is the replica's own.
 #include "actors/exchange/gossip_rounds.hpp"
 #include "actors/exchange/link_states.hpp"
+#include "kernels/check.hpp"
 #include "messages/archive.hpp"
+#include "messages/archive_sized.hpp"
 #include "messages/bad_sender.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 
@@ -43,6 +45,28 @@ class CodedGossip final : public GossipRounds {
   void archive(Archive& a) override {
     PeerExchange::archive(a);
     a(views_, states_, start_, own_, told_copy_, theirs_, said_, heard_now_, letters_, copies_);
+    if (a.reading()) {
+      expect_sound();
+    }
+  }
+
+  void expect_sound() const {
+    expect_links(states_);
+    expect_values(start_);
+    expect_values(own_);
+    expect_archived(start_.empty() == own_.empty(), "the state has other slices than this run");
+    for (const std::map<Key, Values>* const all : {&letters_, &copies_}) {
+      for (const auto& [of, told] : *all) {
+        if (all == &letters_) {
+          expect_letter(told);
+        } else {
+          expect_archived(fit(told), "the state has an unusable copy");
+        }
+      }
+    }
+    for (const auto& [replica, copy] : theirs_) {
+      expect_archived(fit(copy), "the state has an unusable copy");
+    }
   }
 
   void stepped(const Weights& own, Effects& fx) override {
@@ -65,6 +89,7 @@ class CodedGossip final : public GossipRounds {
 
   /// `step`: at which the hearers average.
   void say(const Weights& weights, std::int64_t step, Effects& fx) {
+    TROUPE_CHECK(states_.size() == links_.size(), "[CodedGossip] a job has what the links keep");
     const std::int64_t round = first_round(o_.simultaneous ? step - 1 : step);
     ask(
         "said",
@@ -233,6 +258,7 @@ class CodedGossip final : public GossipRounds {
   }
 
   void mixed(Values more, std::vector<double> /*numbers*/) override {
+    TROUPE_CHECK(more.size() == heard_now_.size() * own_.size(), "[CodedGossip] copies of others");
     auto at = more.begin();
     for (const std::int32_t r : heard_now_) {
       const auto end = at + static_cast<std::ptrdiff_t>(own_.size());

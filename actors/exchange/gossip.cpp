@@ -15,6 +15,7 @@
 #include "actors/exchange/gossip_rounds.hpp"
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
+#include "messages/archive_sized.hpp"
 #include "messages/bad_sender.hpp"
 #include "runtime/schemes/exchanges/exchange_checks.hpp"
 
@@ -36,6 +37,13 @@ class Gossip final : public GossipRounds {
   void archive(Archive& a) override {
     PeerExchange::archive(a);
     a(views_, notes_, value_, from_, at_, averaging_);
+    if (a.reading()) {
+      expect_values(value_);
+      expect_archived(at_ >= 0, "the state has a round that no run has");
+      for (const auto& [of, told] : notes_) {
+        expect_archived(fit(told), "the state has other slices than this run");
+      }
+    }
   }
 
   void stepped(const Weights& own, Effects& fx) override {

@@ -17,6 +17,8 @@ class GossipRounds : public PeerExchange {
   explicit GossipRounds(const ExchangeSeat& seat)
       : PeerExchange(seat), o_(gossip_options(*seat.experiment)), views_(o_.graph, seat.replica) {}
 
+  bool minds_the_end_of_all() const override { return false; }
+
   /// Whether the average comes with the step that follows step() (of which the round is the first one).
   bool averages() const {
     return o_.simultaneous ? step() > 0 && step() % o_.period == 0 : (step() + 1) % o_.period == 0;

@@ -3,19 +3,11 @@
 #include "actors/pipeline/optimizer_parts.hpp"
 #include "actors/pipeline/shard_jobs.hpp"
 #include "kernels/wording.hpp"
-#include "messages/archive.hpp"
-#include "messages/archive_sized.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 namespace troupe {
-namespace {
-
-constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::max();
-
-}  // namespace
 
 Tensor weighted_sum(Stream& stream, const std::vector<Term>& terms) {
   const Tensor sum = stream.allocate(terms.front().x.shape());
@@ -33,16 +25,15 @@ Tensor weighted_sum(Stream& stream, const std::vector<Term>& terms) {
 }
 
 PeerExchange::PeerExchange(const ExchangeSeat& seat)
-    : Exchange({.pins_steps = false}),
-      seat_(seat),
-      ends_(seat.peers.size(), kUnknown),
-      alive_(seat.peers.size(), true),
-      told_(seat.peers.size()),
-      came_(seat.peers.size()) {}
+    : Exchange({.pins_steps = false}), seat_(seat), alive_(seat.peers.size(), true) {}
 
 void PeerExchange::join(ExchangeHost& host, const Weights& initial) {
   Exchange::join(host, initial);
   newest_ = initial;
+  if (any_time()) {
+    told_.resize(seat_.peers.size());
+    came_.resize(seat_.peers.size());
+  }
 }
 
 // -- a step ----------------------------------------------------------------------------------------
@@ -156,13 +147,13 @@ void PeerExchange::settle(double now, Effects& fx) {
 // -- who is left, and the end ----------------------------------------------------------------------
 
 bool PeerExchange::makes(std::int32_t replica, std::int64_t step) const {
-  const auto r = static_cast<std::size_t>(replica);
-  return alive_.at(r) && step < ends_[r];
+  const auto end = ends_.find(replica);
+  return lives(replica) && (end == ends_.end() || step < end->second);
 }
 
 std::vector<std::int32_t> PeerExchange::gone_by(std::int64_t step) const {
   std::vector<std::int32_t> gone;
-  for (std::int32_t r = 0; r < static_cast<std::int32_t>(alive_.size()); ++r) {
+  for (const auto& [r, end] : ends_) {
     if (r != seat_.replica && !makes(r, step)) {
       gone.push_back(r);
     }
@@ -191,9 +182,7 @@ void PeerExchange::membership(const Membership& m, double now, Effects& fx) {
 }
 
 void PeerExchange::leave(std::int32_t replica, std::int64_t end, double now, Effects& fx) {
-  std::int64_t& known = ends_[static_cast<std::size_t>(replica)];
-  if (known == kUnknown) {  // else it had come to its end, and died afterwards
-    known = end;
+  if (ends_.try_emplace(replica, end).second) {  // else it had come to its end, and died afterwards
     left(replica, fx);
   }
   fewer(fx);
@@ -211,7 +200,8 @@ void PeerExchange::finish(Effects& fx) {
     return;
   }
   const Stamp stamp{seat_.replica, seat_.chunk, step(), 0};
-  for (std::size_t r = 0; r < alive_.size(); ++r) {
+  const bool news = step() != seat_.batches || minds_the_end_of_all();
+  for (std::size_t r = 0; news && r < alive_.size(); ++r) {
     if (alive_[r] && static_cast<std::int32_t>(r) != seat_.replica) {
       fx.send(seat_.peers[r], Note{.stamp = stamp, .what = kEnd});
     }
@@ -221,24 +211,6 @@ void PeerExchange::finish(Effects& fx) {
 
 std::string PeerExchange::waits_for() const {
   return made_ && !mixing_ ? concat("what its peers tell after mini-batch ", step()) : "";
-}
-
-void PeerExchange::archive(Archive& a) {
-  Exchange::archive(a);
-  archive_sized(a, ends_, alive_);
-  a(newest_,
-    kept_,
-    passed_over_,
-    made_,
-    mixing_,
-    asks_,
-    own_pulls_,
-    gatherings_,
-    told_,
-    came_,
-    cut_,
-    end_,
-    finished_);
 }
 
 }  // namespace troupe

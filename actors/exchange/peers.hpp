@@ -88,9 +88,13 @@ class PeerExchange : public Exchange {
   /// A job of ask() has made this.
   virtual void worked(Computed /*made*/, Effects& /*fx*/) {}
 
-  /// Replica `replica` has died, or has made its last step and told all that it will. Called once. A slower
-  /// replica may still need what it has told: makes() stays true up to its last step.
+  /// Replica `replica` has died, or has made its last step and told all that it will. Called once, and not at an end
+  /// that is no news. A slower replica may still need what it has told: makes() stays true up to its last step.
   virtual void left(std::int32_t /*replica*/, Effects& /*fx*/) {}
+
+  /// Whether it is news that a replica has come to an end that all have, and of which all know. Where nobody goes on
+  /// without the others it is none, and is not told: R replicas would tell R - 1 others.
+  virtual bool minds_the_end_of_all() const { return true; }
 
   /// There is one more that is not waited for. Called whenever a replica dies or comes to its end.
   virtual void fewer(Effects& /*fx*/) {}
@@ -137,6 +141,13 @@ class PeerExchange : public Exchange {
   /// The values of weights, by slice, and whether tensors are as many and of the same shape.
   static std::vector<Tensor> values_of(const Weights& weights);
   bool fit(const std::vector<Tensor>& tensors) const;
+
+  // What was read of a checkpoint, which may be of a file that somebody else has made: ArchiveError where it is not
+  // of this run. Values: none, or by slice as the weights' are.
+  void expect_values(const std::vector<Tensor>& values) const;
+  void expect_letter(const std::vector<Tensor>& told) const;
+  void expect_replica(std::int32_t replica) const;
+  void expect_links(const std::vector<LinkState>& states) const;
 
   /// ContractError where a peer's tensors are not what seat().links make of the weights, or without a codec as these.
   /// `what`: "a move", in the sentence.
@@ -214,6 +225,9 @@ class PeerExchange : public Exchange {
   void answer(std::int32_t to, std::int64_t step, Computed part, Effects& fx);
   void close_where_complete(std::int64_t step, Effects& fx);
   bool answers_well(const Note& note) const;
+  Result<void> slice_of_letter(std::size_t slice, const Tensor& told) const;
+  void expect_sound() const;
+  void expect_sound_cut() const;
 
   bool of_one_moment() const { return seat_.mean && any_time(); }
 
@@ -225,9 +239,10 @@ class PeerExchange : public Exchange {
   void close_cut(Effects& fx);
 
   ExchangeSeat seat_;
-  std::vector<std::int64_t> ends_;  // by replica: its last step; none known: the largest number
-  std::vector<bool> alive_;         // by replica
-  Weights newest_;                  // of the newest step
+  std::map<std::int32_t, std::int64_t>
+      ends_;  // by replica that has died, or is known to have made its last step: that
+  std::vector<bool> alive_;               // by replica
+  Weights newest_;                        // of the newest step
   std::map<std::int64_t, Weights> kept_;  // by step that is evaluated, or just has been
   std::set<std::int64_t> passed_over_;    // steps to come that are due, and not evaluated
   std::optional<StepWeights> made_;       // the replica's own step, until it is settled
@@ -235,7 +250,7 @@ class PeerExchange : public Exchange {
   std::set<std::pair<std::int64_t, std::int32_t>> asks_;  // (step, replica) not yet answered
   std::vector<Pull> own_pulls_;                   // likewise, of evaluations of its own weights
   std::map<std::int64_t, Gathering> gatherings_;  // by step
-  std::vector<std::int64_t> told_;   // by peer, where any_time(): Notes of the exchange
+  std::vector<std::int64_t> told_;   // by peer, where any_time(), else empty: Notes of the exchange
   std::vector<std::int64_t> came_;   // likewise
   Cut cut_;                          // the last one
   std::optional<std::int64_t> end_;  // the replica's mini-batches

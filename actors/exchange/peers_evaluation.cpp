@@ -56,11 +56,13 @@ std::vector<double> distances(Stream& stream,
   return sums;
 }
 
-/// Replicas, in rising order, that a Note names.
-std::vector<std::int32_t> members_of(const Note& note) {
+/// Replicas of `count`, in rising order, that a Note names; its sender is none of them.
+std::vector<std::int32_t> members_of(const Note& note, std::size_t count) {
   std::vector<std::int32_t> all;
   for (const double number : note.numbers) {
-    TROUPE_BELIEVE(number >= 0 && number < 0x1p31,
+    TROUPE_BELIEVE(number >= 0 && number < static_cast<double>(count) &&
+                       static_cast<std::int32_t>(number) != note.stamp.replica &&
+                       (all.empty() || static_cast<std::int32_t>(number) > all.back()),
                    fill_in("replica {} has sent an unusable list of members", note.stamp.replica));
     all.push_back(static_cast<std::int32_t>(number));
   }
@@ -286,14 +288,17 @@ void PeerExchange::tell_members(std::int64_t round,
   }
 }
 
+Result<void> PeerExchange::slice_of_letter(std::size_t slice, const Tensor& told) const {
+  const Codec* const codec = seat_.links.empty() ? nullptr : seat_.links[slice].codec.get();
+  return told ? check_message(codec, told, newest_[slice].values.elements())
+              : Error{ErrorKind::lost, "it has nothing"};
+}
+
 void PeerExchange::check_letter(const Note& note, const char* what) const {
   TROUPE_BELIEVE(note.tensors.size() == newest_.size(),
                  fill_in("replica {} has sent an unusable {}", note.stamp.replica, what));
   for (std::size_t s = 0; s < note.tensors.size(); ++s) {
-    const Codec* const codec = seat_.links.empty() ? nullptr : seat_.links[s].codec.get();
-    const Result<void> sound =
-        note.tensors[s] ? check_message(codec, note.tensors[s], newest_[s].values.elements())
-                        : Error{ErrorKind::lost, "it has nothing"};
+    const Result<void> sound = slice_of_letter(s, note.tensors[s]);
     TROUPE_BELIEVE(sound,
                    fill_in("slice {} of chunk {}: replica {} has sent an unusable {}: {}",
                            s,
@@ -324,7 +329,7 @@ void PeerExchange::came(Note m, double now, Effects& fx) {
   } else if (m.what == kEnd) {
     leave(from, m.stamp.batch, now, fx);
   } else if (m.what == kMembers) {
-    heard_members(from, m.stamp.batch, members_of(m));
+    heard_members(from, m.stamp.batch, members_of(m, seat_.peers.size()));
     fewer(fx);
     settle_where_complete(now, fx);
   } else {

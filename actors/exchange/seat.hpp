@@ -23,6 +23,8 @@ struct ExchangeSeat {
   EvaluationPlan evaluation;
   bool mean = true;  // evaluations read the mean of the replicas' weights; else the evaluator's own
   Ref<DirectorRole> director;
+  /// That each replica makes where nothing ends the run before; 0: not known.
+  std::int64_t batches = 0;
   /// By slice: what its peers are told goes through (ExchangeScheme::codec_between_peers); empty: as it is.
   std::vector<CodedLink> links{};
   /// Resolved; alive while the factory runs. A built-in exchange reads its own keys there.

@@ -20,6 +20,7 @@
 #include "actors/exchange/peers.hpp"
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
+#include "messages/archive_sized.hpp"
 #include "messages/bad_sender.hpp"
 #include "runtime/schemes/exchanges/peer_options.hpp"
 
@@ -42,6 +43,15 @@ class Sgp final : public PeerExchange {
   void archive(Archive& a) override {
     PeerExchange::archive(a);
     a(views_, gone_, x_, w_, half_, kept_, shares_, taken_, seen_);
+    if (a.reading()) {
+      expect_values(x_);
+      expect_values(half_);
+      expect_archived(taken_ >= 0, "the state has a step that no run has");
+      for (const auto& [of, share] : shares_) {
+        expect_archived(share.numbers.size() >= 2 && fit(share.tensors),
+                        "the state has an unusable share");
+      }
+    }
   }
 
   /// Whether replicas send shares after step `step`, and in which round of the graph.
@@ -50,6 +60,8 @@ class Sgp final : public PeerExchange {
   std::int64_t round(std::int64_t step) const { return o_.held ? step / o_.overlap : step; }
 
   /// x moves as z does; then its shares can be told.
+  bool minds_the_end_of_all() const override { return o_.overlap > 0; }
+
   void stepped(const Weights& own, Effects& fx) override {
     begin_anew_where_some_have_gone(fx);
     if (x_.empty()) {  // w is 1, and x is z

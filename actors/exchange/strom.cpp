@@ -9,7 +9,9 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/link_states.hpp"
 #include "actors/exchange/peers.hpp"
+#include "kernels/check.hpp"
 #include "messages/archive.hpp"
+#include "messages/archive_sized.hpp"
 #include "messages/bad_sender.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/peer_options.hpp"
@@ -30,6 +32,14 @@ class Strom final : public PeerExchange {
   void archive(Archive& a) override {
     PeerExchange::archive(a);
     a(states_, said_, letters_, worked_in_);
+    if (a.reading()) {
+      expect_links(states_);
+      for (const std::vector<Note>* const letters : {&letters_, &worked_in_}) {
+        for (const Note& letter : *letters) {
+          expect_letter(letter.tensors);
+        }
+      }
+    }
   }
 
   void heard(Note note, Effects& /*fx*/) override {
@@ -41,6 +51,7 @@ class Strom final : public PeerExchange {
 
   /// Makes the next weights, by slice the message, and what the links keep.
   Mix mix(const Weights& own) override {
+    TROUPE_CHECK(states_.size() == seat().links.size(), "[Strom] a job has what the links keep");
     worked_in_ = std::exchange(letters_, {});
     return [own = values_of(own),
             before = values_of(now_at()),

@@ -166,6 +166,7 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
                    .evaluation = evaluation_plan(b),
                    .mean = scheme.evaluated == Evaluated::mean,
                    .director = who.director(),
+                   .batches = b.batches,
                    .links = has_coded_peers(e) ? up_links(b, r, c) : std::vector<CodedLink>{},
                    .experiment = &e});
   TROUPE_CHECK(own, "exchange ", scheme.info.name, ": its factory made nothing");

@@ -163,6 +163,31 @@ TEST_CASE("a slow replica holds up those who wait for it, and nobody else", "[sy
   }
 }
 
+TEST_CASE("what a replica says and hears in a run is as much among 20 replicas as among 160",
+          "[system][gossip]") {
+  for (const Options& exchange : std::vector<Options>{{"replicas.exchange=gossip"},
+                                                      {"replicas.exchange.gossip.graph=one_peer"},
+                                                      {"replicas.exchange=sgp"}}) {
+    const auto of_each = [&](int replicas) {
+      std::int64_t messages = 0;
+      const Outcome done = train(joined(exchange,
+                                        {concat("replicas.count=", replicas),
+                                         "data.batch_size=1",
+                                         "record.evaluate=false",
+                                         "record.evaluate_every=0",
+                                         "stop.updates=4"}),
+                                 {.lose = [&](ActorId, const Message&) {
+                                   ++messages;
+                                   return false;
+                                 }});
+      REQUIRE(done.ending.exit_code == 0);
+      return static_cast<double>(messages) / replicas;
+    };
+    INFO(exchange.front());
+    CHECK(of_each(160) < 1.05 * of_each(20));
+  }
+}
+
 TEST_CASE("replicas go on without those that died, the evaluator among them", "[system][gossip]") {
   for (const Options& exchange : kExchanges) {
     for (const bool threads : {false, true}) {

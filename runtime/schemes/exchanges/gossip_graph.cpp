@@ -25,19 +25,25 @@ std::vector<std::int32_t> sorted_without(std::int32_t self, std::vector<std::int
 }  // namespace
 
 GossipGraph::GossipGraph(Kind kind, std::int32_t replicas, std::int64_t group, std::uint64_t seed)
-    : kind_(kind), replicas_(replicas), group_(group), random_(seed, Purpose::peers) {
+    : kind_(kind),
+      all_(replicas),
+      replicas_(replicas),
+      group_(group),
+      random_(seed, Purpose::peers) {
   TROUPE_CHECK(replicas >= 2, "[GossipGraph] of ", replicas, " replicas");
   TROUPE_CHECK(kind != Kind::groups || group >= 2, "[GossipGraph] groups of ", group);
-  members_.resize(static_cast<std::size_t>(replicas));
-  std::iota(members_.begin(), members_.end(), 0);
 }
 
 GossipGraph GossipGraph::without(const std::vector<std::int32_t>& gone) const {
   GossipGraph left = *this;
-  std::erase_if(left.members_, [&](std::int32_t r) {
-    return std::find(gone.begin(), gone.end(), r) != gone.end();
-  });
-  left.replicas_ = static_cast<std::int32_t>(left.members_.size());
+  for (const std::int32_t r : gone) {
+    if (r >= 0 && r < all_) {
+      left.gone_.push_back(r);
+    }
+  }
+  std::sort(left.gone_.begin(), left.gone_.end());
+  left.gone_.erase(std::unique(left.gone_.begin(), left.gone_.end()), left.gone_.end());
+  left.replicas_ = all_ - static_cast<std::int32_t>(left.gone_.size());
   TROUPE_CHECK(left.replicas_ > 0, "[GossipGraph] no replica is left");
   return left;
 }
@@ -73,15 +79,27 @@ std::vector<std::int32_t> GossipGraph::heard_where_drawn(std::int32_t place,
 
 /// -1: it is no member.
 std::int32_t GossipGraph::place_of(std::int32_t replica) const {
-  const auto found = std::lower_bound(members_.begin(), members_.end(), replica);
-  return found == members_.end() || *found != replica
+  const auto before = std::lower_bound(gone_.begin(), gone_.end(), replica);
+  const bool gone = before != gone_.end() && *before == replica;
+  return gone || replica < 0 || replica >= all_
              ? -1
-             : static_cast<std::int32_t>(found - members_.begin());
+             : replica - static_cast<std::int32_t>(before - gone_.begin());
+}
+
+std::int32_t GossipGraph::member_at(std::int32_t place) const {
+  std::int32_t member = place;
+  for (const std::int32_t gone : gone_) {
+    if (gone > member) {
+      break;
+    }
+    ++member;
+  }
+  return member;
 }
 
 std::vector<std::int32_t> GossipGraph::members_at(std::vector<std::int32_t> places) const {
   for (std::int32_t& place : places) {
-    place = members_[static_cast<std::size_t>(place)];
+    place = member_at(place);
   }
   return places;
 }
@@ -97,7 +115,7 @@ std::int64_t GossipGraph::dimensions() const {
 std::size_t GossipGraph::messages_max() const {
   std::size_t most = 0;
   for (std::int32_t r = 0; r < replicas_; ++r) {
-    most = std::max(most, told_by(members_[static_cast<std::size_t>(r)], 0).size());
+    most = std::max(most, told_by(member_at(r), 0).size());
   }
   return most;
 }
@@ -172,18 +190,21 @@ std::vector<std::int32_t> GossipGraph::in_group(std::int32_t place, std::int64_t
 std::int32_t GossipGraph::one_hop(std::int32_t place, std::int64_t round, int way) const {
   const std::int64_t turns = hops_below(replicas_);
   const std::int64_t hop = std::int64_t{1} << (round % turns);
+  const auto hopped = [&](std::int64_t from) {
+    return (from + way * hop + replicas_) % replicas_;
+  };
+  if (kind_ != Kind::rotating || round < turns) {
+    return static_cast<std::int32_t>(hopped(place));
+  }
   std::vector<std::int32_t> places(static_cast<std::size_t>(replicas_));
   std::iota(places.begin(), places.end(), 0);
-  if (kind_ == Kind::rotating && round >= turns) {
-    const auto deal =
-        static_cast<std::uint64_t>(round / turns) * static_cast<std::uint64_t>(replicas_);
-    for (std::size_t i = places.size() - 1; i > 0; --i) {
-      std::swap(places[i], places[random_.below(deal + i, i + 1)]);
-    }
+  const auto deal =
+      static_cast<std::uint64_t>(round / turns) * static_cast<std::uint64_t>(replicas_);
+  for (std::size_t i = places.size() - 1; i > 0; --i) {
+    std::swap(places[i], places[random_.below(deal + i, i + 1)]);
   }
   const auto here = std::find(places.begin(), places.end(), place) - places.begin();
-  const std::int64_t there = (here + way * hop + replicas_) % replicas_;
-  return places[static_cast<std::size_t>(there)];
+  return places[static_cast<std::size_t>(hopped(here))];
 }
 
 std::int32_t GossipGraph::drawn_by(std::int32_t place, std::int64_t round) const {

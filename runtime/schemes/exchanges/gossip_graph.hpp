@@ -31,7 +31,7 @@ class GossipGraph {
   /// `group`: of `groups`. ContractError for fewer than two replicas.
   GossipGraph(Kind kind, std::int32_t replicas, std::int64_t group, std::uint64_t seed);
 
-  /// The same kind of graph over the members without these replicas, of which some are left. `gone`: each once.
+  /// The same kind of graph over the members without these replicas, of which some are left.
   GossipGraph without(const std::vector<std::int32_t>& gone) const;
 
   /// Whom the replica tells its weights in round 0, 1, ..., and whom it hears: in rising order, each once,
@@ -53,11 +53,14 @@ class GossipGraph {
   std::int32_t one_hop(std::int32_t place, std::int64_t round, int way) const;
   std::int32_t drawn_by(std::int32_t place, std::int64_t round) const;
   std::int32_t place_of(std::int32_t replica) const;
+  std::int32_t member_at(std::int32_t place) const;
   std::vector<std::int32_t> members_at(std::vector<std::int32_t> places) const;
 
   Kind kind_;
-  std::vector<std::int32_t> members_;  // by place, in rising order
-  std::int32_t replicas_;              // as many
+  std::int32_t all_;  // replicas, also those that have gone
+  std::vector<std::int32_t>
+      gone_;  // in rising order: each replica has a graph, so it does not list all the others
+  std::int32_t replicas_;  // members
   std::int64_t group_;
   RandomStream random_;
 };

@@ -713,4 +713,14 @@ TEST_CASE("a Note that is none ends who gets it, with a sentence", "[actors]") {
   }
 }
 
+TEST_CASE("a list of members names replicas of the run, each once, and not who has sent it",
+          "[actors]") {
+  Village v({"replicas.count=4", "replicas.exchange=gossip"}, 1);
+  for (const std::vector<double>& gone :
+       std::vector<std::vector<double>>{{1}, {0, 1, 2, 3}, {4}, {-1}, {2, 2}, {3, 2}, {1e300}}) {
+    CHECK_THROWS_WITH(v.hear(0, ":members", gone, {}), says("an unusable list of members"));
+  }
+  CHECK_NOTHROW(v.hear(0, ":members", {2, 3}, {}));
+}
+
 }  // namespace gossip_test

@@ -1,0 +1,103 @@
+// What peers keep in a checkpoint, and what has to hold of one that is read: every replica that it names is one of the run,
+// and every list of slices is as long, and of such tensors, as the replica's weights.
+#include "actors/exchange/peers.hpp"
+#include "messages/archive.hpp"
+#include "messages/archive_sized.hpp"
+#include "runtime/schemes/codecs/codec.hpp"
+
+namespace troupe {
+
+void PeerExchange::archive(Archive& a) {
+  Exchange::archive(a);
+  const std::vector<Tensor> first = values_of(newest_);
+  archive_sized(a, alive_, told_, came_);
+  a(ends_,
+    newest_,
+    kept_,
+    passed_over_,
+    made_,
+    mixing_,
+    asks_,
+    own_pulls_,
+    gatherings_,
+    cut_,
+    end_,
+    finished_);
+  if (a.reading()) {
+    expect_archived(fit(first), "the state has other slices than this run");
+    expect_sound();
+    expect_sound_cut();
+  }
+}
+
+void PeerExchange::expect_sound() const {
+  for (const auto& [replica, end] : ends_) {
+    expect_replica(replica);
+  }
+  for (const auto& [step, weights] : kept_) {
+    expect_values(values_of(weights));
+  }
+  bool sound = !made_ || fit(values_of(made_->base));
+  if (made_) {
+    for (const Weights& predicted : made_->predictions) {
+      sound = sound && fit(values_of(predicted));
+    }
+  }
+  expect_archived(sound, "the state has a step of other slices than this run");
+  for (const auto& [step, replica] : asks_) {
+    expect_replica(replica);
+  }
+  for (const auto& [step, gathering] : gatherings_) {
+    for (const std::int32_t replica : gathering.missing) {
+      expect_replica(replica);
+    }
+    const std::size_t slices = (of_one_moment() ? 2 : 1) * newest_.size();
+    for (const auto& [replica, part] : gathering.parts) {
+      expect_replica(replica);
+      Note answer;
+      answer.numbers = {0};
+      answer.tensors = part;
+      expect_archived(part.size() == slices && answers_well(answer),
+                      "the state has an unusable answer");
+    }
+  }
+}
+
+void PeerExchange::expect_sound_cut() const {
+  const bool counted = (!cut_.open && cut_.due.empty()) || cut_.came.size() == alive_.size();
+  expect_archived(counted && (cut_.open ? fit(cut_.here) : cut_.here.empty()),
+                  "the state has an unusable cut");
+  if (cut_.to >= 0) {
+    expect_replica(cut_.to);
+  }
+  for (const auto& [factor, told] : cut_.under_way) {
+    expect_letter(told);
+  }
+  for (const auto& [peer, count] : cut_.due) {
+    expect_replica(peer);
+  }
+}
+
+void PeerExchange::expect_replica(std::int32_t replica) const {
+  expect_archived(replica >= 0 && static_cast<std::size_t>(replica) < alive_.size(),
+                  "the state has a replica that is not in this run");
+}
+
+void PeerExchange::expect_values(const std::vector<Tensor>& values) const {
+  expect_archived(values.empty() || fit(values), "the state has other slices than this run");
+}
+
+void PeerExchange::expect_letter(const std::vector<Tensor>& told) const {
+  expect_archived(told.size() == newest_.size(), "the state has other slices than this run");
+  for (std::size_t s = 0; s < told.size(); ++s) {
+    expect_archived(static_cast<bool>(slice_of_letter(s, told[s])),
+                    "the state has an unusable message of a peer");
+  }
+}
+
+void PeerExchange::expect_links(const std::vector<LinkState>& states) const {
+  expect_archived(states.empty() || states.size() == seat_.links.size(),
+                  "the state has other slices than this run");
+}
+
+}  // namespace troupe
