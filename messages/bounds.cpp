@@ -221,6 +221,7 @@ class Visitor {
       return expect(bound == Bound::labels_or_not, "no labels");
     }
     expect(has_rows(x), "labels of no samples, or of more than a batch has");
+    expect(b_.classes == 0 || x.type() == DType::int32, "labels that are no classes");
     classes(x);
   }
 

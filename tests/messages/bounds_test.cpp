@@ -238,6 +238,7 @@ std::vector<Message> unsound_messages() {
           Labels{last, classes(5)},
           Labels{last, classes(-1)},
           Labels{last, {}},
+          Labels{last, of({4})},
           Credit{2},
           PullReply{.request = 7, .chunk = 1, .weights = {}},
           PullReply{.request = 7, .chunk = 1, .weights = {{.values = of({7})}}},
