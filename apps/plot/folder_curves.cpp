@@ -1,9 +1,9 @@
 #include "apps/plot/folder_curves.hpp"
 
-#include "apps/cli/json_fields.hpp"
 #include "apps/compare/report.hpp"
 #include "runtime/data/csv_reader.hpp"
 #include "runtime/data/input_file.hpp"
+#include "runtime/record/json_reader.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -84,32 +84,31 @@ Result<FolderCurve> curve_of_run(const fs::path& metrics, const std::string& tit
   if (!text) {
     return text.error();
   }
-  google::protobuf::Struct object;
   std::size_t number = 0;
   for (const std::string_view line : whole_lines(*text)) {
     ++number;
-    if (!parse_object(line, object)) {
+    const Json of = Json::parse(line);
+    if (!of.is_object()) {
       return malformed(metrics, number);
     }
-    const JsonFields& fields = object.fields();
-    const std::string kind = words_of(fields, "kind");
+    const std::string kind = of["kind"].words();
     if (kind == "header") {
-      curve.clock = words_of(fields, "clock");
+      curve.clock = of["clock"].words();
       if (!is_clock(curve.clock)) {
         return malformed(metrics, number);
       }
     } else if (kind == "evaluation") {
       trial.curve.push_back({.updates = 0,
-                             .epochs = number_of(fields, "epoch"),
-                             .seconds = number_of(fields, "seconds"),
+                             .epochs = of["epoch"].number(),
+                             .seconds = of["seconds"].number(),
                              .train_loss = kUnknown,
-                             .test_loss = number_of(fields, "loss"),
-                             .accuracy = number_of(fields, "accuracy")});
-    } else if (kind == "train" && std::isfinite(number_of(fields, "loss"))) {
-      losses.push_back({.epochs = number_of(fields, "epoch"),
-                        .seconds = number_of(fields, "seconds"),
+                             .test_loss = of["loss"].number(),
+                             .accuracy = of["accuracy"].number()});
+    } else if (const double loss = of["loss"].number(); kind == "train" && std::isfinite(loss)) {
+      losses.push_back({.epochs = of["epoch"].number(),
+                        .seconds = of["seconds"].number(),
                         .value = {},
-                        .train_loss = {.count = 1, .mean = number_of(fields, "loss")}});
+                        .train_loss = {.count = 1, .mean = loss}});
     }
   }
   curve.trials.push_back(std::move(trial));
@@ -174,35 +173,20 @@ std::optional<Int> whole_number_in(std::string_view cell) {
                                                                    : std::nullopt;
 }
 
-/// A seed in JSON: a number, or beyond those that a double holds exactly its digits.
-std::optional<std::uint64_t> seed_of(const JsonFields& trial) {
-  if (const std::string digits = words_of(trial, "seed"); !digits.empty()) {
-    return whole_number_in<std::uint64_t>(digits);
-  }
-  const double number = number_of(trial, "seed");
-  const bool whole =
-      number >= 0 && number <= static_cast<double>(kSeedOfDigits) && number == std::floor(number);
-  return whole ? std::optional(static_cast<std::uint64_t>(number)) : std::nullopt;
+/// A seed in JSON: a number, or beyond those that a double holds exactly its digits in quotes.
+std::optional<std::uint64_t> seed_of(const Json& seed) {
+  const std::string digits = seed.words();
+  return whole_number_in<std::uint64_t>(digits.empty() ? seed.text() : digits);
 }
 
 /// Schemes and seeds that have finished, as compare.json has them.
-std::set<std::pair<std::string, std::uint64_t>> finished_in(
-    const google::protobuf::Struct& object) {
+std::set<std::pair<std::string, std::uint64_t>> finished_in(const Json& comparison) {
   std::set<std::pair<std::string, std::uint64_t>> finished;
-  const auto schemes = object.fields().find("schemes");
-  if (schemes == object.fields().end()) {
-    return finished;
-  }
-  for (const auto& scheme : schemes->second.list_value().values()) {
-    const JsonFields& fields = scheme.struct_value().fields();
-    const auto seeds = fields.find("seeds");
-    if (seeds == fields.end()) {
-      continue;
-    }
-    for (const auto& seed : seeds->second.list_value().values()) {
-      const JsonFields& trial = seed.struct_value().fields();
-      if (const auto number = seed_of(trial); number && words_of(trial, "outcome") == "finished") {
-        finished.emplace(words_of(fields, "scheme"), *number);
+  for (const Json& scheme : comparison["schemes"].elements()) {
+    for (const Json& trial : scheme["seeds"].elements()) {
+      if (const auto seed = seed_of(trial["seed"]);
+          seed && trial["outcome"].words() == "finished") {
+        finished.emplace(scheme["scheme"].words(), *seed);
       }
     }
   }
@@ -251,13 +235,12 @@ Result<std::vector<FolderCurve>> curves_of_comparison(const fs::path& folder,
   if (!told || !text) {
     return told ? text.error() : told.error();
   }
-  google::protobuf::Struct object;
-  const bool sound = parse_object(*told, object);
-  const std::string clock = words_of(object.fields(), "clock");
-  if (!sound || !is_clock(clock)) {
+  const Json comparison = Json::parse(*told);
+  const std::string clock = comparison["clock"].words();
+  if (!is_clock(clock)) {
     return malformed(json, 1);
   }
-  const auto finished = finished_in(object);
+  const auto finished = finished_in(comparison);
   if (finished.empty()) {
     return Error{ErrorKind::data, concat(folder.string(), ": no trial has finished there")};
   }

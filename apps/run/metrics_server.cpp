@@ -2,7 +2,7 @@
 
 #include "apps/cli/version.hpp"
 #include "runtime/cluster/tcp.hpp"
-#include "runtime/record/line_members.hpp"
+#include "runtime/record/json_reader.hpp"
 
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
@@ -274,18 +274,19 @@ std::optional<Diverged> MetricsServer::on(const RecordEntry& entry, double now) 
 }
 
 void MetricsServer::line(std::string_view line) {
-  const LineMembers members = line_members(line);
-  const std::string* const kind = members.word("kind");
-  const std::string* const shard = members.word("shard");
-  if (!kind || (*kind != "train" && *kind != "evaluation" && *kind != "gap")) {
-    return;
-  }
+  const Json of = Json::parse(line);
+  const std::string kind = of["kind"].words();
   const std::lock_guard lock(mutex_);
-  for (const auto& [name, number] : members.numbers) {
-    if (*kind != "gap") {
-      last_[*kind + '/' + name] = number;
-    } else if (name == "gap" && shard) {
-      last_["gap/" + *shard] = number;
+  const auto keep = [this](const std::string& name, double number) {
+    if (!std::isnan(number)) {
+      last_[name] = number;
+    }
+  };
+  if (kind == "gap" && !of["shard"].words().empty()) {
+    keep("gap/" + of["shard"].words(), of["gap"].number());
+  } else if (kind == "train" || kind == "evaluation") {
+    for (const auto& [name, value] : of.leaves()) {
+      keep(kind + '/' + name, value.number());
     }
   }
 }

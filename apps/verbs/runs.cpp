@@ -9,11 +9,12 @@
 #include "messages/experiment.hpp"
 #include "runtime/data/input_file.hpp"
 #include "runtime/record/json.hpp"
-#include "runtime/record/line_members.hpp"
+#include "runtime/record/json_reader.hpp"
 
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <array>
 #include <ctime>
 #include <filesystem>
@@ -46,9 +47,9 @@ struct FoundRun {
   }
 };
 
-std::optional<double> number_of(const LineMembers& members, const char* name) {
-  const double* const number = members.number(name);
-  return number ? std::optional(*number) : std::nullopt;
+std::optional<double> number_in(const Json& json) {
+  const double number = json.number();
+  return std::isnan(number) ? std::nullopt : std::optional(number);
 }
 
 /// "spectrain async_one_f_one_b, asgd parameter_server": what a run of this experiment does that plain training would not.
@@ -87,15 +88,15 @@ void read_metrics(const fs::path& file, FoundRun& run) {
   while (!text.empty()) {
     const std::size_t end = text.size() - 1;
     const std::size_t begin = end > 0 ? text.rfind('\n', end - 1) + 1 : 0;
-    const LineMembers line = line_members(std::string_view(text).substr(begin, end - begin));
-    const std::string* const kind = line.word("kind");
-    if (kind && *kind == "train" && !run.updates) {
-      run.updates = number_of(line, "step");
-      run.seconds = number_of(line, "seconds");
-      trained = number_of(line, "loss");
-    } else if (kind && *kind == "evaluation" && !run.loss) {
-      run.loss = number_of(line, "loss");
-      run.accuracy = number_of(line, "accuracy");
+    const Json line = Json::parse(std::string_view(text).substr(begin, end - begin));
+    const std::string kind = line["kind"].words();
+    if (kind == "train" && !run.updates) {
+      run.updates = number_in(line["step"]);
+      run.seconds = number_in(line["seconds"]);
+      trained = number_in(line["loss"]);
+    } else if (kind == "evaluation" && !run.loss) {
+      run.loss = number_in(line["loss"]);
+      run.accuracy = number_in(line["accuracy"]);
     }
     if (run.updates && run.loss) {
       return;
@@ -111,15 +112,14 @@ void read_summary(const fs::path& file, FoundRun& run) {
   if (!bytes) {
     return;
   }
-  const LineMembers all =
-      line_members(std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size()));
-  const std::string* const outcome = all.word("outcome");
-  run.state = outcome ? *outcome : run.state;
-  run.updates = number_of(all, "updates");
-  run.seconds = number_of(all, "seconds");
-  run.accuracy = number_of(all, "test_accuracy");
-  const auto tested = number_of(all, "test_loss");
-  run.loss = tested ? tested : number_of(all, "train_loss");
+  const Json all = Json::parse({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
+  const std::string outcome = all["outcome"].words();
+  run.state = outcome.empty() ? run.state : outcome;
+  run.updates = number_in(all["updates"]);
+  run.seconds = number_in(all["seconds"]);
+  run.accuracy = number_in(all["test_accuracy"]);
+  const auto tested = number_in(all["test_loss"]);
+  run.loss = tested ? tested : number_in(all["train_loss"]);
 }
 
 /// Where the metrics are: of a run with phases those of the last phase that has begun.

@@ -1,8 +1,8 @@
 #include "apps/watch/diagnosis.hpp"
 
-#include "apps/cli/json_fields.hpp"
 #include "apps/cli/text.hpp"
 #include "kernels/wording.hpp"
+#include "runtime/record/json_reader.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -27,13 +27,13 @@ struct Shares {
   double weights = 0;
 };
 
-double share_of(const JsonFields& fields, const char* name) {
-  const double share = number_of(fields, name);
+double share_of(const Json& of, const std::string& name) {
+  const double share = of[name].number();
   return std::isfinite(share) ? share : 0;
 }
 
-Shares shares_of(const JsonFields& line) {
-  const JsonFields& idle = object_of(line, "idle");
+Shares shares_of(const Json& line) {
+  const Json idle = line["idle"];
   return {.busy = share_of(line, "busy"),
           .data = share_of(idle, "data"),
           .activation = share_of(idle, "activation"),
@@ -41,11 +41,11 @@ Shares shares_of(const JsonFields& line) {
           .weights = share_of(idle, "weights")};
 }
 
-/// A stage that works while the others wait; "" where they work alike, or it is not known. `summary`: empty before the end.
-std::string uneven(const proto::Experiment& e, const JsonFields& summary, const JsonFields& train) {
-  const JsonFields& over = object_of(summary, "busy");
-  const JsonFields& now = object_of(train, "stages");
-  const std::size_t known = summary.empty() ? now.size() : over.size();
+/// A stage that works while the others wait; "" where they work alike, or it is not known. `summary`: none before the end.
+std::string uneven(const proto::Experiment& e, const Json& summary, const Json& train) {
+  const Json over = summary["busy"];
+  const Json now = train["stages"];
+  const std::size_t known = (summary.is_object() ? over : now).members().size();
   const int stages = static_cast<int>(e.pipeline().stages());
   if (stages < 2 || known < 2) {
     return "";
@@ -55,8 +55,7 @@ std::string uneven(const proto::Experiment& e, const JsonFields& summary, const 
   const double replicas = static_cast<double>(known) / stages;
   for (std::size_t i = 0; i < known; ++i) {
     const std::string stage = concat("stage-", i);
-    const double busy = summary.empty() ? share_of(object_of(now, stage.c_str()), "busy")
-                                        : share_of(over, stage.c_str());
+    const double busy = summary.is_object() ? share_of(over, stage) : share_of(now[stage], "busy");
     mean[i % mean.size()] += busy / replicas;
   }
   const auto most = std::max_element(mean.begin(), mean.end());
@@ -133,7 +132,7 @@ std::string waits_for_weights(const proto::Experiment& e, const Shares& s) {
             "(pipeline.micro_batches); placement.optimizer says on which thread they run.");
 }
 
-std::string late_gradients(const JsonFields& train) {
+std::string late_gradients(const Json& train) {
   const double median = share_of(train, "staleness_p50");
   const double most = share_of(train, "staleness_max");
   return most < kLate * std::max(1.0, median)
@@ -147,12 +146,12 @@ std::string late_gradients(const JsonFields& train) {
                    median);
 }
 
-std::string refused_pushes(const JsonFields& summary) {
+std::string refused_pushes(const Json& summary) {
   double applied = 0;
   double dropped = 0;
-  for (const auto& [_, server] : object_of(summary, "servers")) {
-    applied += share_of(server.struct_value().fields(), "applied");
-    dropped += share_of(server.struct_value().fields(), "dropped");
+  for (const auto& [_, server] : summary["servers"].members()) {
+    applied += share_of(server, "applied");
+    dropped += share_of(server, "dropped");
   }
   return dropped <= kRefused * (applied + dropped)
              ? ""
@@ -170,24 +169,24 @@ std::string refused_pushes(const JsonFields& summary) {
 std::vector<std::string> diagnosis(const proto::Experiment& experiment,
                                    const std::string& train,
                                    const std::string& summary) {
-  google::protobuf::Struct line;
-  google::protobuf::Struct end;
-  if (!parse_object(train, line)) {
+  const Json line = Json::parse(train);
+  const Json end = Json::parse(summary);
+  if (!line.is_object()) {
     return {
         fill_in("nothing can be told yet: the first line comes after the first step, the others "
                 "every {} updates "
                 "(record.every)",
                 experiment.record().every())};
   }
-  const bool over = parse_object(summary, end);
-  const Shares s = shares_of(line.fields());
+  const bool over = end.is_object();
+  const Shares s = shares_of(line);
   std::vector<std::string> all;
   const auto say = [&](std::string sentence) {
     if (!sentence.empty()) {
       all.push_back(std::move(sentence));
     }
   };
-  say(uneven(experiment, end.fields(), line.fields()));
+  say(uneven(experiment, end, line));
   if (all.empty()) {
     say(small_work(experiment, s));
   }
@@ -197,9 +196,9 @@ std::vector<std::string> diagnosis(const proto::Experiment& experiment,
         : most == s.activation + s.error ? waits_for_stages(experiment, s)
                                          : waits_for_weights(experiment, s));
   }
-  say(late_gradients(line.fields()));
+  say(late_gradients(line));
   if (over) {
-    say(refused_pushes(end.fields()));
+    say(refused_pushes(end));
   }
   if (all.empty()) {
     say(fill_in("nobody is held up: the stages work {} of the time", percent(s.busy)));

@@ -1,9 +1,9 @@
 #include "apps/watch/now.hpp"
 
-#include "apps/cli/json_fields.hpp"
 #include "apps/cli/text.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
+#include "runtime/record/json_reader.hpp"
 #include "runtime/record/progress.hpp"
 
 #include <algorithm>
@@ -18,22 +18,6 @@ constexpr std::size_t kBarWidth = 20;
 constexpr double kSilentSeconds = 60;  // from then on it is worth saying
 constexpr std::array kEvents{"lost", "returned", "lost_copy", "restart"};
 
-google::protobuf::Struct object_in(const std::string& text) {
-  google::protobuf::Struct object;
-  parse_object(text, object);
-  return object;
-}
-
-/// What follows `begin` up to the next quote; "" where it is not there.
-std::string word_after(std::string_view line, std::string_view begin) {
-  const std::size_t at = line.find(begin);
-  if (at == line.npos) {
-    return "";
-  }
-  line.remove_prefix(at + begin.size());
-  return std::string(line.substr(0, line.find('"')));
-}
-
 /// "[######..............]"
 std::string bar(double share) {
   const double clamped = std::isfinite(share) ? std::clamp(share, 0.0, 1.0) : 0;
@@ -42,11 +26,11 @@ std::string bar(double share) {
 }
 
 /// "activation 46.0 %, error 44.1 %": the largest first, none below a hundredth.
-std::string waits(const JsonFields& idle) {
+std::string waits(const Json& idle) {
   std::vector<std::pair<double, std::string>> all;
-  for (const auto& [name, share] : idle) {
-    if (share.number_value() >= 0.01) {
-      all.emplace_back(-share.number_value(), name);
+  for (const auto& [name, share] : idle.members()) {
+    if (share.number() >= 0.01) {
+      all.emplace_back(-share.number(), name);
     }
   }
   std::sort(all.begin(), all.end());
@@ -60,96 +44,88 @@ std::string waits(const JsonFields& idle) {
 using TextRows = std::vector<std::vector<std::string>>;
 
 /// Of the whole run where it is over, else of the last line.
-TextRows stage_rows(const JsonFields& summary, const JsonFields& train) {
+TextRows stage_rows(const Json& summary, const Json& train) {
   TextRows rows;
-  const auto add = [&rows](const std::string& stage, double busy, const JsonFields& idle) {
+  const auto add = [&rows](const std::string& stage, double busy, const Json& idle) {
     rows.push_back({stage, bar(busy) + " " + percent(busy), "waits for " + waits(idle)});
   };
-  const JsonFields& busy = object_of(summary, "busy");
-  for (std::size_t i = 0; i < busy.size(); ++i) {
+  const std::size_t over = summary["busy"].members().size();
+  for (std::size_t i = 0; i < over; ++i) {
     const std::string stage = concat("stage-", i);
-    add(stage,
-        number_of(busy, stage.c_str()),
-        object_of(object_of(summary, "idle"), stage.c_str()));
+    add(stage, summary["busy"][stage].number(), summary["idle"][stage]);
   }
-  const JsonFields& now = object_of(train, "stages");
-  for (std::size_t i = 0; i < now.size() && busy.empty(); ++i) {
+  const Json now = train["stages"];
+  const std::size_t known = over > 0 ? 0 : now.members().size();
+  for (std::size_t i = 0; i < known; ++i) {
     const std::string stage = concat("stage-", i);
-    const JsonFields& of = object_of(now, stage.c_str());
-    add(stage, number_of(of, "busy"), object_of(of, "idle"));
+    add(stage, now[stage]["busy"].number(), now[stage]["idle"]);
   }
   return rows;
 }
 
 /// `shards`: an object each, with the mean and the max.
-std::string shard_text(const JsonFields& shards) {
+std::string shard_text(const Json& shards) {
   std::string text;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    const auto found = shards.find(concat("shard-", i));
-    if (found == shards.end()) {
+  const std::size_t count = shards.members().size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const Json shard = shards[concat("shard-", i)];
+    if (!shard.is_object()) {
       continue;  // it has applied nothing since the line before
     }
-    const JsonFields& shard = found->second.struct_value().fields();
     text += fill_in("{}shard-{} {}/{}",
                     text.empty() ? "" : "  ",
                     i,
-                    number(number_of(shard, "mean"), "%.2f"),
-                    number_of(shard, "max"));
+                    number(shard["mean"].number(), "%.2f"),
+                    shard["max"].number());
   }
   return text;
 }
 
-std::string accuracy_text(const JsonFields& fields) {
-  const double accuracy = number_of(fields, "accuracy");
+std::string accuracy_text(const Json& fields) {
+  const double accuracy = fields["accuracy"].number();
   return std::isfinite(accuracy) ? "  acc " + percent(accuracy) : "";
 }
 
-TextRows train_rows(const JsonFields& t) {
-  if (t.empty()) {
+TextRows train_rows(const Json& t) {
+  if (!t.is_object()) {
     return {};
   }
-  const double busy = number_of(t, "busy");
+  const double busy = t["busy"].number();
   return {{"step",
            fill_in("{}  epoch {}  loss {}{}",
-                   number_of(t, "step"),
-                   number(number_of(t, "epoch"), "%.3g"),
-                   number(number_of(t, "loss")),
+                   t["step"].number(),
+                   number(t["epoch"].number(), "%.3g"),
+                   number(t["loss"].number()),
                    accuracy_text(t))},
           {"speed",
            fill_in("{} samples/s  {} of the run's clock",
-                   short_number(number_of(t, "samples_per_second")),
-                   duration(number_of(t, "seconds")))},
+                   short_number(t["samples_per_second"].number()),
+                   duration(t["seconds"].number()))},
           {"staleness",
            fill_in("median {}, most {} versions",
-                   number_of(t, "staleness_p50"),
-                   number_of(t, "staleness_max"))},
-          {"stages",
-           bar(busy) + " work " + percent(busy) + ", wait for " + waits(object_of(t, "idle"))}};
+                   t["staleness_p50"].number(),
+                   t["staleness_max"].number())},
+          {"stages", bar(busy) + " work " + percent(busy) + ", wait for " + waits(t["idle"])}};
 }
 
-TextRows summary_rows(const JsonFields& summary) {
-  if (summary.empty()) {
+TextRows summary_rows(const Json& summary) {
+  if (!summary.is_object()) {
     return {};
   }
   return {{"the run",
            fill_in("{} updates, train loss {}",
-                   number_of(summary, "updates"),
-                   number(number_of(summary, "train_loss")))},
-          {"by shard", shard_text(object_of(summary, "staleness")) + "  (staleness, mean/max)"}};
+                   summary["updates"].number(),
+                   number(summary["train_loss"].number()))},
+          {"by shard", shard_text(summary["staleness"]) + "  (staleness, mean/max)"}};
 }
 
-TextRows scheme_rows(const JsonFields& comparison) {
+TextRows scheme_rows(const Json& comparison) {
   TextRows rows;
-  const auto schemes = comparison.find("schemes");
-  if (schemes == comparison.end()) {
-    return rows;
-  }
-  for (const auto& scheme : schemes->second.list_value().values()) {
-    const JsonFields& s = scheme.struct_value().fields();
+  for (const Json& scheme : comparison["schemes"].elements()) {
     const auto mean = [&](const char* what) {
-      return number_of(object_of(s, what), "mean");
+      return scheme[what]["mean"].number();
     };
-    rows.push_back({words_of(s, "scheme"),
+    rows.push_back({scheme["scheme"].words(),
                     fill_in("accuracy {}  train loss {}  staleness {}",
                             number(mean("accuracy_end")),
                             number(mean("train_loss")),
@@ -172,114 +148,103 @@ Result<void> RunNow::read_on() {
 }
 
 void RunNow::take(std::string_view line) {
-  constexpr std::string_view kBegin = "{\"kind\":\"";
-  if (!line.starts_with(kBegin)) {
-    return;
-  }
-  const std::string kind = word_after(line, kBegin);
+  const Json told = Json::parse(line);
+  const std::string kind = told["kind"].words();
   if (std::find(kEvents.begin(), kEvents.end(), kind) != kEvents.end()) {
     events_.emplace_back(line);
     events_.erase(
         events_.begin(),
         events_.end() - static_cast<std::ptrdiff_t>(std::min(events_.size(), kEventsMax)));
-  } else {
-    last_[kind == "gap" ? "gap " + word_after(line, "\"shard\":\"") : kind] = line;
+  } else if (!kind.empty()) {
+    last_[kind == "gap" ? "gap " + told["shard"].words() : kind] = line;
   }
 }
 
-std::string RunNow::line(const std::string& kind) const {
+Json RunNow::of(const std::string& kind) const {
   const auto found = last_.find(kind);
-  return found != last_.end() ? found->second : "null";
+  return found != last_.end() ? Json::parse(found->second) : Json();
 }
 
 std::string RunNow::json() const {
-  const auto sound = [](const std::string& text) {
-    google::protobuf::Struct object;
-    return parse_object(text, object) ? text : "null";
+  const auto written = [this](const char* kind) {
+    const Json line = of(kind);
+    return line.is_object() ? line.text() : "null";
   };
   JsonObject all;
-  all.add("name", run_.name).add("folder", words_of(object_in(line("run")).fields(), "folder"));
+  all.add("name", run_.name).add("folder", of("run")["folder"].words());
   all.add("state",
           state_.over     ? "over"
           : state_.killed ? "killed"
                           : "going on")
       .add("silent", state_.silent);
   for (const char* kind : {"header", "train", "evaluation", "summary", "comparison"}) {
-    all.raw(kind, sound(line(kind)));
+    all.raw(kind, written(kind));
   }
   JsonObject gaps;
   for (const auto& [kind, text] : last_) {
     if (kind.starts_with("gap ")) {
-      gaps.add(kind.substr(4), number_of(object_in(text).fields(), "gap"));
+      gaps.add(kind.substr(4), Json::parse(text)["gap"].number());
     }
   }
   std::string events;
   for (const std::string& event : events_) {
-    events += (events.empty() ? "" : ",") + sound(event);
+    events += (events.empty() ? "" : ",") + event;
   }
   return all.add("gap", gaps)
       .raw("events", "[" + events + "]")
-      .raw("diagnosis", sound(line("diagnosis")))
+      .raw("diagnosis", written("diagnosis"))
       .text();
 }
 
 std::string RunNow::text(bool diagnose) const {
-  const auto object = [this](const char* kind) {
-    return object_in(line(kind));
-  };
-  const auto summary = object("summary");
-  const auto header = object("header");
-  const std::string clock = words_of(header.fields(), "clock");
-  const std::string outcome = words_of(summary.fields(), "outcome");
+  const Json summary = of("summary");
+  const std::string clock = of("header")["clock"].words();
+  const std::string outcome = summary["outcome"].words();
   std::string stands = state_.over     ? outcome.empty() ? "over" : outcome
                        : state_.killed ? "killed"
                                        : "going on";
   if (stands == "going on" && state_.silent > kSilentSeconds) {
     stands += ", silent for " + duration(state_.silent) + ": it was killed, or is slow";
   }
-  const auto run = object("run");
   std::string text = table({{run_.name,
                              stands + (clock.empty() ? "" : ", " + clock + " clock"),
-                             words_of(run.fields(), "folder")}});
-  const auto train = object("train");
-  TextRows rows = train_rows(train.fields());
+                             of("run")["folder"].words()}});
+  const Json train = of("train");
+  TextRows rows = train_rows(train);
   if (rows.empty() && state_.trials > 0 && !state_.over) {
     rows.push_back({"trials", fill_in("{} are over; the table comes when all are", state_.trials)});
   }
-  const auto evaluation = object("evaluation");
-  if (const auto& e = evaluation.fields(); !e.empty()) {
+  if (const Json e = of("evaluation"); e.is_object()) {
     rows.push_back({"test",
                     fill_in("loss {}{}  at step {}",
-                            number(number_of(e, "loss")),
+                            number(e["loss"].number()),
                             accuracy_text(e),
-                            number_of(e, "step"))});
+                            e["step"].number())});
   }
   std::string gaps;
   for (const auto& [kind, line] : last_) {
     if (kind.starts_with("gap ")) {
       gaps += (gaps.empty() ? "" : "  ") + kind.substr(4) + " " +
-              number(number_of(object_in(line).fields(), "gap"), "%.3g");
+              number(Json::parse(line)["gap"].number(), "%.3g");
     }
   }
   if (!gaps.empty()) {
     rows.push_back({"gap", gaps});
   }
-  if (const std::string shards = shard_text(object_of(train.fields(), "shards"));
-      summary.fields().empty() && !shards.empty()) {
+  if (const std::string shards = shard_text(train["shards"]);
+      !summary.is_object() && !shards.empty()) {
     rows.push_back({"by shard", shards + "  (staleness, mean/max, of the last line)"});
   }
-  for (const TextRows& more :
-       {summary_rows(summary.fields()), scheme_rows(object("comparison").fields())}) {
+  for (const TextRows& more : {summary_rows(summary), scheme_rows(of("comparison"))}) {
     rows.insert(rows.end(), more.begin(), more.end());
   }
   for (const std::string& event : events_) {
     rows.push_back({"event", event});
   }
-  text += table(rows, "  ") + table(stage_rows(summary.fields(), train.fields()), "  ");
-  const auto told = object("diagnosis");
-  if (diagnose && told.fields().contains("sentences")) {
-    for (const auto& sentence : told.fields().at("sentences").list_value().values()) {
-      text += "  " + wrapped("- " + sentence.string_value(), kPageWidth - 2, "    ") + "\n";
+  text += table(rows, "  ") + table(stage_rows(summary, train), "  ");
+  if (diagnose) {
+    for (const Json& sentence : of("diagnosis")["sentences"].elements()) {
+      text += "  " + wrapped("- " + sentence.words(), kPageWidth - 2, "    ") + "\n";
     }
   }
   return text;

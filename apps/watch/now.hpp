@@ -2,6 +2,7 @@
 #pragma once
 
 #include "apps/watch/watched.hpp"
+#include "runtime/record/json_reader.hpp"
 
 #include <map>
 #include <string>
@@ -27,7 +28,8 @@ class RunNow {
 
  private:
   void take(std::string_view line);
-  std::string line(const std::string& kind) const;
+  /// The last line of a kind, or none.
+  Json of(const std::string& kind) const;
 
   Watched run_;
   WatchedState state_{};

@@ -1,6 +1,5 @@
 #include "apps/watch/watched.hpp"
 
-#include "apps/cli/json_fields.hpp"
 #include "apps/run/run_folder.hpp"
 #include "apps/run/run_state.hpp"
 #include "apps/watch/diagnosis.hpp"
@@ -9,6 +8,7 @@
 #include "runtime/cluster/tcp.hpp"
 #include "runtime/data/csv_reader.hpp"
 #include "runtime/record/json.hpp"
+#include "runtime/record/json_reader.hpp"
 #include "runtime/serve/http.hpp"
 
 #include <algorithm>
@@ -116,13 +116,6 @@ std::string end_of_lines(const fs::path& path) {
                     path, std::max<std::int64_t>(0, size - static_cast<std::int64_t>(kPieceBytes)));
 }
 
-/// NaN where it has none.
-double number_in(const std::string& object, const char* name) {
-  google::protobuf::Struct parsed;
-  parse_object(object, parsed);
-  return number_of(parsed.fields(), name);
-}
-
 std::string line_of(const char* kind, const JsonObject& object) {
   return line_of_object(kind, object.text());
 }
@@ -153,10 +146,11 @@ std::string piece_of_run(const Watched& run, WatchedState state) {
   state.more = !code && !lines.empty() && state.next < size;
   const std::string mark = goes_on ? "" : mark_of(summary);
   state.over =
-      !mark.empty() && tells_the_end(summary,
-                                     number_in(whole_file(summary), "updates"),
-                                     metrics,
-                                     number_in(last_line(end_of_lines(metrics), "train"), "step"));
+      !mark.empty() &&
+      tells_the_end(summary,
+                    Json::parse(whole_file(summary))["updates"].number(),
+                    metrics,
+                    Json::parse(last_line(end_of_lines(metrics), "train"))["step"].number());
   state.killed = !goes_on && !state.over && size > 0 && !code;
   state.silent = seconds_since(metrics);
   if (!state.more && (first || !lines.empty() || (state.over && mark != state.have))) {
@@ -275,19 +269,15 @@ std::vector<Watched> runs_within(const fs::path& folder) {
 
 Result<std::vector<Watched>> runs_at(const std::string& address, const std::string& token) {
   const auto told = http_get(address, "/runs", token);
-  google::protobuf::Struct object;
-  if (!told) {
-    return told.error();
-  }
-  const bool sound = parse_object(*told, object);
-  const auto names = object.fields().find("runs");
-  if (!sound || names == object.fields().end()) {
+  TROUPE_TRY(told);
+  const Json names = Json::parse(*told)["runs"];
+  if (!names.is_list()) {
     return Error{ErrorKind::lost, address + " is no `troupe watch`"};
   }
   std::vector<Watched> runs;
-  for (const auto& name : names->second.list_value().values()) {
+  for (const Json& name : names.elements()) {
     runs.push_back(
-        {.name = name.string_value(), .address = address, .token = token, .place = runs.size()});
+        {.name = name.words(), .address = address, .token = token, .place = runs.size()});
   }
   return runs;
 }
@@ -317,26 +307,22 @@ Result<std::vector<Watched>> runs_of(const std::string& named, const std::string
 }  // namespace
 
 WatchedState state_in(std::string_view piece) {
-  google::protobuf::Struct object;
-  const bool sound = parse_object(last_line(piece, "state"), object);
-  const JsonFields& fields = object.fields();
-  if (!sound) {
+  const std::string line = last_line(piece, "state");
+  const Json state = Json::parse(line);
+  if (!state.is_object()) {
     return {};
   }
   const auto whole = [&](const char* name) {  // another watch may say what it likes
-    const double number = number_of(fields, name);
+    const double number = state[name].number();
     return number >= 0 ? static_cast<std::int64_t>(std::min(number, 1e15)) : 0;
   };
-  const auto flag = [&](const char* name) {
-    return fields.contains(name) && fields.at(name).bool_value();
-  };
   return {.next = whole("next"),
-          .have = words_of(fields, "have"),
-          .more = flag("more"),
-          .anew = flag("anew"),
-          .over = flag("over"),
-          .killed = flag("killed"),
-          .silent = number_of(fields, "silent"),
+          .have = state["have"].words(),
+          .more = state["more"].is_true(),
+          .anew = state["anew"].is_true(),
+          .over = state["over"].is_true(),
+          .killed = state["killed"].is_true(),
+          .silent = state["silent"].number(),
           .trials = whole("trials")};
 }
 

@@ -2,12 +2,13 @@
 
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
-#include "runtime/record/line_members.hpp"
+#include "runtime/record/json_reader.hpp"
 #include "tensorboard.pb.h"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cmath>
 #include <fstream>
 #include <utility>
 
@@ -201,9 +202,7 @@ void TensorBoard::go_on(std::int64_t step, const fs::path& metrics) {
   const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0;
   in.seekg(std::max<std::streamoff>(0, size - kTail));
   for (std::string text; std::getline(in, text);) {
-    const LineMembers members = line_members(text);
-    const double* const at = members.number("step");
-    if (at && static_cast<std::int64_t>(*at) >= step) {
+    if (Json::parse(text)["step"].number() >= static_cast<double>(step)) {
       line(text);
     }
   }
@@ -227,15 +226,12 @@ void TensorBoard::begin(const proto::Experiment& experiment) {
   const auto counts = [](const std::string& key) {
     return !key.starts_with("record/") && !key.starts_with("resumed/");
   };
-  const LineMembers all = line_members(print_experiment_json(experiment));
-  for (const auto& [key, number] : all.numbers) {
-    if (counts(key)) {
+  const std::string json = print_experiment_json(experiment);
+  for (const auto& [key, value] : Json::parse(json).leaves()) {
+    if (const double number = value.number(); counts(key) && !std::isnan(number)) {
       add(key).set_number_value(number);
-    }
-  }
-  for (const auto& [key, word] : all.words) {
-    if (counts(key)) {
-      add(key).set_string_value(word);
+    } else if (counts(key)) {
+      add(key).set_string_value(value.is_list() ? std::string(value.text()) : value.words());
     }
   }
   add_plugin_data(about, "_hparams_/session_start_info", data);
@@ -246,38 +242,37 @@ void TensorBoard::line(std::string_view line) {
   if (line.starts_with(R"({"kind":"versions")") || line.starts_with(R"({"kind":"header")")) {
     return;
   }
-  const LineMembers members = line_members(line);
-  const double* const step = members.number("step");
-  if (const double* const seconds = members.number("seconds")) {
-    seconds_ = std::max(seconds_, *seconds);
-  }
-  step_ = step ? static_cast<std::int64_t>(*step) : step_;
+  const Json of = Json::parse(line);
+  const auto members = of.leaves();
+  const double step = of["step"].number();
+  seconds_ = std::fmax(seconds_, of["seconds"].number());
+  step_ = std::isnan(step) ? step_ : static_cast<std::int64_t>(step);
   std::string tag;
-  bool is_text = !step;
-  for (const auto& [name, word] : members.words) {
-    if (name == "kind" || is_name(word)) {
+  bool is_text = std::isnan(step);
+  for (const auto& [name, value] : members) {
+    if (const std::string word = value.words(); name == "kind" || is_name(word)) {
       tag += (tag.empty() ? "" : "/") + word;
     } else {
-      is_text = true;
+      is_text = is_text || value.is_text() || value.is_list();
     }
   }
-  const double* const replica = members.number("replica");
-  if (replica && !is_text) {
-    tag += concat("/replica-", *replica);
+  if (const double replica = of["replica"].number(); !std::isnan(replica) && !is_text) {
+    tag += concat("/replica-", replica);
   }
   tensorboard::Event event;
   if (is_text) {
     add_text(event, tag, line);
   }
-  for (const auto& [name, number] : members.numbers) {
-    if (!is_text && name != "step" && name != "replica") {
+  for (const auto& [name, value] : members) {
+    const double number = value.number();
+    if (!is_text && !std::isnan(number) && name != "step" && name != "replica") {
       value_of(event, tag + '/' + name).set_simple_value(static_cast<float>(number));
     }
   }
   write(event);
-  const std::string* const shard = members.word("shard");
-  if (const double* const gap = members.number("gap"); gap && shard) {
-    gaps_[*shard].push_back(*gap);
+  const std::string shard = of["shard"].words();
+  if (const double gap = of["gap"].number(); !std::isnan(gap) && !shard.empty()) {
+    gaps_[shard].push_back(gap);
   }
   // At most some hundreds in a run, however long it is.
   constexpr std::int64_t kShare = 50;
