@@ -7,11 +7,9 @@
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "runtime/record/json_reader.hpp"
 #include "runtime/record/order_text.hpp"
 #include "runtime/system/replay.hpp"
-
-#include <google/protobuf/struct.pb.h>
-#include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <array>
@@ -23,7 +21,6 @@ namespace troupe {
 namespace {
 
 namespace fs = std::filesystem;
-namespace pb = google::protobuf;
 
 /// Members of summary.json that a replay comes to. The others are of the real clock, or are means (train_loss, gap
 /// and kMeanOfStaleness) over records of several threads, which were added in an order of their own.
@@ -46,16 +43,8 @@ Error data_error(const fs::path& path, const std::string& what) {
   return {ErrorKind::data, concat(path.string(), ": ", what)};
 }
 
-Result<pb::Struct> parsed(const std::string& json, const fs::path& path) {
-  pb::Struct all;
-  if (!pb::util::JsonStringToMessage(json, &all).ok()) {
-    return data_error(path, "this is no JSON");
-  }
-  return all;
-}
-
 /// Error (data) where it is not there, which is so while a run goes on.
-Result<pb::Struct> read_summary(const fs::path& path) {
+Result<std::string> read_summary(const fs::path& path) {
   std::error_code code;
   const std::uintmax_t bytes = fs::file_size(path, code);
   std::ifstream file(path, std::ios::binary);
@@ -69,76 +58,43 @@ Result<pb::Struct> read_summary(const fs::path& path) {
   }
   std::ostringstream text;
   text << file.rdbuf();
-  return parsed(text.str(), path);
-}
-
-std::string shown(const pb::Value& value) {
-  std::string json;
-  return pb::util::MessageToJsonString(value, &json).ok() ? json : "nothing";
-}
-
-std::string difference(const std::string& path, const pb::Value& then, const pb::Value& now);
-
-/// What stands there under `key`, or nothing.
-pb::Value at(const pb::Struct& all, const std::string& key) {
-  const auto found = all.fields().find(key);
-  return found == all.fields().end() ? pb::Value() : found->second;
-}
-
-std::string text_of(const pb::Struct& all, const std::string& key) {
-  return at(all, key).string_value();
-}
-
-/// The first of a member's differences, whichever that is.
-std::string difference(const std::string& path, const pb::Struct& then, const pb::Struct& now) {
-  std::string found;
-  for (const auto* both : {&then, &now}) {
-    for (const auto& [key, value] : both->fields()) {
-      if (found.empty()) {
-        found = difference(concat(path, ".", key), at(then, key), at(now, key));
-      }
-    }
+  if (!Json::parse(text.str()).is_object()) {
+    return data_error(path, "this is no JSON");
   }
-  return found;
+  return text.str();
 }
 
+std::string_view shown(const Json& value) {
+  return value.text().empty() ? "nothing" : value.text();
+}
+
+/// "updates: 60 then, 59 now", of the first that differs; "" where both are the same. Members called `left_out` do not count.
 std::string difference(const std::string& path,
-                       const pb::ListValue& then,
-                       const pb::ListValue& now) {
+                       const Json& then,
+                       const Json& now,
+                       std::string_view left_out) {
   std::string found;
-  if (then.values_size() != now.values_size()) {
-    found = concat(path, " has ", then.values_size(), " entries then, ", now.values_size(), " now");
-  }
-  for (int i = 0; i < then.values_size() && found.empty(); ++i) {
-    found = difference(concat(path, "[", i, "]"), then.values(i), now.values(i));
-  }
-  return found;
-}
-
-/// "updates: 60 then, 59 now"; "" where both are the same.
-std::string difference(const std::string& path, const pb::Value& then, const pb::Value& now) {
-  if (then.has_struct_value() && now.has_struct_value()) {
-    return difference(path, then.struct_value(), now.struct_value());
-  }
-  if (then.has_list_value() && now.has_list_value()) {
-    return difference(path, then.list_value(), now.list_value());
-  }
-  const std::string before = shown(then);
-  const std::string after = shown(now);
-  return before == after ? "" : concat(path, ": ", before, " then, ", after, " now");
-}
-
-/// What stands under `key`, without means that depend on who was added first.
-pb::Value comparable(const pb::Struct& all, const std::string& key) {
-  pb::Value value = at(all, key);
-  if (value.has_struct_value()) {
-    for (auto& [shard, numbers] : *value.mutable_struct_value()->mutable_fields()) {
-      if (numbers.has_struct_value()) {
-        numbers.mutable_struct_value()->mutable_fields()->erase(kMeanOfStaleness);
+  if (then.is_object() && now.is_object()) {
+    for (const Json& both : {then, now}) {
+      for (const auto& [key, _] : both.members()) {
+        if (found.empty() && key != left_out) {
+          found = difference(concat(path, ".", key), then[key], now[key], left_out);
+        }
       }
     }
+  } else if (then.is_list() && now.is_list()) {
+    const std::vector<Json> before = then.elements();
+    const std::vector<Json> after = now.elements();
+    if (before.size() != after.size()) {
+      return concat(path, " has ", before.size(), " entries then, ", after.size(), " now");
+    }
+    for (std::size_t i = 0; i < before.size() && found.empty(); ++i) {
+      found = difference(concat(path, "[", i, "]"), before[i], after[i], left_out);
+    }
+  } else if (then.text() != now.text()) {
+    found = concat(path, ": ", shown(then), " then, ", shown(now), " now");
   }
-  return value;
+  return found;
 }
 
 /// The recorded run of one folder.
@@ -149,14 +105,15 @@ class Record {
     auto summary = read_summary(folder / "summary.json");
     TROUPE_TRY(summary);
     const fs::path path = folder / "summary.json";
-    if (text_of(*summary, "clock") == "virtual") {
+    const Json told = Json::parse(*summary);
+    if (told["clock"].words() == "virtual") {
       return Error{ErrorKind::usage,
                    concat(folder.string(),
                           " is of a run on the virtual clock, which is repeated by running it "
                           "again: troupe sim ",
                           folder.string())};
     }
-    if (const std::string by = text_of(*summary, "version"); by != version()) {
+    if (const std::string by = told["version"].words(); by != version()) {
       return data_error(path,
                         fill_in("the run was made by {}, this is {}, which may act otherwise",
                                 by.empty() ? "an earlier troupe" : "troupe " + by,
@@ -192,8 +149,8 @@ class Record {
               const std::vector<OrderSink*>& orders,
               const std::function<bool()>& interrupted) {
     Replay replay(cast, order_, records, orders);
-    const bool broken_off = text_of(summary_, "outcome") == "interrupted" &&
-                            text_of(summary_, "weights_sha256").empty();
+    const bool broken_off =
+        told()["outcome"].words() == "interrupted" && told()["weights_sha256"].words().empty();
     Ending ending = replay.run(broken_off, [&] { return interrupted_ = interrupted(); });
     deliveries_ = replay.delivered();
     if (const auto& departure = replay.departure()) {
@@ -214,17 +171,16 @@ class Record {
     }
     Summary summary = result.summary;
     summary.outcome = outcome_text(result.exit_code, result.cause);
-    const auto now = parsed(to_json(summary, experiment), folder_);
-    TROUPE_CHECK(now, "[Record] a summary of our own that is no JSON");
+    const std::string text = to_json(summary, experiment);
+    const Json now = Json::parse(text);
     std::vector<std::string> found;
     for (const char* key : kCompared) {
-      if (std::string one = difference(key, comparable(summary_, key), comparable(*now, key));
+      if (std::string one = difference(key, told()[key], now[key], kMeanOfStaleness);
           !one.empty()) {
         found.push_back(std::move(one));
       }
     }
-    const std::string note =
-        other_instructions(text_of(at(summary_, "origin").struct_value(), "instructions"));
+    const std::string note = other_instructions(told()["origin"]["instructions"].words());
     if (!found.empty() && !note.empty()) {
       found.push_back(note);
     }
@@ -238,8 +194,10 @@ class Record {
   std::size_t threads() const { return order_.size(); }
 
  private:
-  Record(fs::path folder, pb::Struct summary)
+  Record(fs::path folder, std::string summary)
       : folder_(std::move(folder)), summary_(std::move(summary)) {}
+
+  Json told() const { return Json::parse(summary_); }
 
   fs::path text_of_thread(int thread) const { return folder_ / concat("order-", thread, ".log"); }
 
@@ -254,17 +212,14 @@ class Record {
                                " on another topology; a replay begins with a run's beginning, so "
                                "that the run there can be replayed, and this one cannot"));
     }
-    auto ours = parsed(print_experiment_json(blueprint.experiment), path);
-    TROUPE_TRY(ours);
-    pb::Struct then = at(summary_, "experiment").struct_value();
-    then.mutable_fields()->erase("start_from");
-    ours->mutable_fields()->erase("start_from");
-    const std::string what = difference("experiment", then, *ours);
+    const std::string ours = print_experiment_json(blueprint.experiment);
+    const std::string what =
+        difference("experiment", told()["experiment"], Json::parse(ours), "start_from");
     return what.empty() ? Result<void>() : data_error(path, "this is not what was run: " + what);
   }
 
   fs::path folder_;
-  pb::Struct summary_;
+  std::string summary_;
   Deliveries order_;
   std::string departed_;
   bool interrupted_ = false;
