@@ -125,7 +125,9 @@ void fill(tensorboard::HistogramProto& histogram, const std::vector<double>& val
 /// What has come to `before`.
 Histogram difference(Histogram now, const Histogram& before) {
   for (const auto& [value, times] : before) {
-    if ((now[value] -= times) == 0) {
+    auto& left = now[value];
+    left -= times;
+    if (left == 0) {
       now.erase(value);
     }
   }

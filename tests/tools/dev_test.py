@@ -86,6 +86,18 @@ def wrong_findings():
             done = run(sys.executable, "tests/tools/tidy.py", "build", *asked, folder=root)
             if done.returncode != status or due not in done.stdout:
                 yield f"tidy.py {asked}: due is {due!r}, said {done.stdout}{done.stderr}"
+        # Of what a commit has changed, without what is wrong beside it already.
+        commit = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qam", "Change"]
+        run("git", "init", "-q", folder=root)
+        run("git", "add", ".", folder=root)
+        run(*commit, folder=root)
+        for name, due, status in [("right", "0 findings in 2 sources", 0), ("wrong", "kernels/wrong.cpp:2:16: ", 1)]:
+            with open(root / f"kernels/{name}.cpp", "a") as text:
+                text.write("// More.\n")
+            run(*commit, folder=root)
+            done = run(sys.executable, "tests/tools/tidy.py", "build", "--changed", "--at-most", "1", folder=root)
+            if done.returncode != status or due not in done.stdout:
+                yield f"tidy.py --changed of {name}: due is {due!r}, said {done.stdout}{done.stderr}"
 
 
 def main():

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""clang-tidy 19, with the checks of .clang-tidy, on the program's sources: tidy.py BUILD [--at-most N] [FILE...].
+"""clang-tidy 19, with the checks of .clang-tidy, on the program's sources: tidy.py BUILD [--changed [--at-most N]] [FILE...].
 
 BUILD is a configured folder of CMake, whose compile commands are used. With FILEs (sources, or headers beside a source): these
-alone. Without: all, or with --at-most N some N compilations: first those of files that the last commit has changed, and then
-others by the commit's number, so that in some commits every file has its turn. Files that are compiled eight at a time are looked
-at eight at a time, which takes a quarter of the work. Exit status 1: something was found; it is printed. 4: clang-tidy-19 is not
-installed.
+alone. With --changed those that the last commit has changed, in at most N compilations, and what is found elsewhere is not told.
+Without either: all. Files that are compiled eight at a time are looked at eight at a time, which takes a quarter of the work. Exit
+status 1: something was found; it is printed. 4: clang-tidy-19 is not installed.
 """
 
 import argparse
@@ -83,37 +82,32 @@ def of_files(every, files):
     return [one for one in every if one.sources & wanted]
 
 
-def sample(every, count):
-    """Those of the last commit first, then others in turn, by the number of commits."""
-    changed = set(git("diff", "--name-only", "HEAD~1"))
-    chosen = [one for one in every if one.sources & changed][:count]
-    rest = [one for one in every if one not in chosen]
-    commits = int((git("rev-list", "--count", "HEAD") or ["0"])[0])
-    left = count - len(chosen)
-    start = commits * left % len(rest) if rest else 0
-    return chosen + (rest[start:] + rest[:start])[:left]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=Path)
     parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--changed", action="store_true", help="what the last commit has changed")
     parser.add_argument("--at-most", type=int, metavar="N", help="compilations")
     given = parser.parse_args()
     if not shutil.which(TIDY):
         print(f"skipped: {TIDY} is not installed")
         return 4
     every = compilations(given.build)
-    chosen = of_files(every, given.files) if given.files else every
-    if given.at_most and given.at_most < len(chosen):
-        chosen = sample(chosen, given.at_most)
-    if not chosen:
+    changed = git("diff", "--name-only", "--diff-filter=d", "HEAD~1") if given.changed else []
+    files = given.files or [ROOT / name for name in changed if inside(ROOT / name)]
+    chosen = of_files(every, files) if files or given.changed else every
+    if given.files and not chosen:
         print("no source of the program is compiled from these files", file=sys.stderr)
         return 1
+    left_out = chosen[given.at_most :] if given.at_most else []
+    chosen = chosen[: given.at_most or None]
     with ThreadPoolExecutor(cpu_count()) as threads:
         found = sorted({line for lines in threads.map(Compilation.findings, chosen) for line in lines})
+    if given.changed:
+        found = [line for line in found if line.split(":")[0] in changed]
     print(*found, sep="\n", end="\n" if found else "")
-    print(f"{len(found)} findings in {len({name for one in chosen for name in one.sources})} sources")
+    print(f"{len(found)} findings in {len({name for one in chosen for name in one.sources})} sources"
+          + (f"; {len(left_out)} more compilations are left out" if left_out else ""))
     return 1 if found else 0
 
 
