@@ -130,7 +130,7 @@ Result<void> set_path(pb::Message& experiment, const std::string& path, std::str
     const std::size_t begin = above.empty() ? 0 : above.size() + 1;
     const std::string name = path.substr(begin, path.find('.', begin) - begin);
     const pb::FieldDescriptor* field = group->GetDescriptor()->FindFieldByName(name);
-    if (!field) {
+    if (!field || is_internal(*field)) {
       return unknown_key(where, *group->GetDescriptor(), above, name);
     }
     above = under(above, name);

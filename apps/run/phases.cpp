@@ -76,10 +76,6 @@ Result<proto::Experiment> experiment_of(proto::Experiment e,
     if (key == "phases") {
       return Error{ErrorKind::usage, where(phase, "set") + ": a phase has no phases of its own"};
     }
-    if (key == "resumed") {
-      return Error{ErrorKind::usage,
-                   where(phase, "set") + ": phases do not go on with another run (resumed)"};
-    }
     if ((key == "start_from" || key == "start_from_skip") && phase > 0) {
       return Error{ErrorKind::usage,
                    fill_in("{}: {} is for the first phase; a later one starts from the weights of "
@@ -88,8 +84,7 @@ Result<proto::Experiment> experiment_of(proto::Experiment e,
                            key)};
     }
     if (auto set = set_value(e, assignment); !set) {
-      std::string message =
-          without_suggestion(without_suggestion(set.error().message, "phases"), "resumed");
+      std::string message = without_suggestion(set.error().message, "phases");
       if (phase > 0) {
         message = without_suggestion(without_suggestion(std::move(message), "start_from_skip"),
                                      "start_from");

@@ -85,7 +85,7 @@ Result<proto::Experiment> changed_experiment(const proto::Experiment& before,
     after.mutable_pipeline()->clear_copies();
   }
   for (const std::string& assignment : assignments) {
-    if (sets_key({assignment}, "resumed") || sets_key({assignment}, "start_from")) {
+    if (sets_key({assignment}, "start_from")) {
       return recut_refused(assignment + ": the checkpoint says where the run begins");
     }
     TROUPE_TRY(set_value(after, assignment));

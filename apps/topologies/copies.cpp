@@ -80,8 +80,8 @@ Constraints<E> copy_checks() {
            "replicas.copies: there is no server to copy in this experiment; use 1"},
           {"copies_with_an_order",
            [](const E& e) { return e.clock().faults().wire().numbered(); },
-           "placement.copies: copies rely on links that keep the order of messages; use "
-           "clock.faults.wire.numbered=true"},
+           "placement.copies: copies rely on links that keep the order of messages; use none on "
+           "this wire"},
       });
   rows.insert(rows.end(), where.begin(), where.end());
   return rows;

@@ -105,6 +105,10 @@ bool is_group(const pb::FieldDescriptor& field) {
   return field.cpp_type() == pb::FieldDescriptor::CPPTYPE_MESSAGE;
 }
 
+bool is_internal(const pb::FieldDescriptor& field) {
+  return field.options().GetExtension(proto::internal);
+}
+
 bool is_choice(const pb::FieldDescriptor& field) {
   return is_group(field) && kind_of(*field.message_type());
 }
@@ -134,10 +138,22 @@ Names names_of(int count, const Get& get) {
   return names;
 }
 
+/// f(field) for each that is a user's.
+template <class F>
+void for_each_key(const pb::Descriptor& type, const F& f) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (!is_internal(*type.field(i))) {
+      f(*type.field(i));
+    }
+  }
+}
+
 }  // namespace
 
 Names keys_of(const pb::Descriptor& type) {
-  return names_of(type.field_count(), [&](int i) { return type.field(i); });
+  Names names;
+  for_each_key(type, [&](const auto& field) { names.push_back(field.name()); });
+  return names;
 }
 
 Names alternatives_of(const pb::OneofDescriptor& kind) {
@@ -155,14 +171,13 @@ std::string under(const std::string& path, const std::string& name) {
 namespace {
 
 void append_keys(const pb::Descriptor& type, const std::string& path, std::vector<Key>& out) {
-  for (int i = 0; i < type.field_count(); ++i) {
-    const pb::FieldDescriptor* field = type.field(i);
-    const std::string below = under(path, field->name());
-    out.push_back({below, field});
-    if (is_group(*field)) {
-      append_keys(*field->message_type(), below, out);
+  for_each_key(type, [&](const pb::FieldDescriptor& field) {
+    const std::string below = under(path, field.name());
+    out.push_back({below, &field});
+    if (is_group(field)) {
+      append_keys(*field.message_type(), below, out);
     }
-  }
+  });
 }
 
 }  // namespace

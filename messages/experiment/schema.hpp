@@ -51,11 +51,13 @@ const pb::Descriptor& root();
 /// The oneof that makes a message a choice, or null.
 const pb::OneofDescriptor* kind_of(const pb::Descriptor& type);
 bool is_group(const pb::FieldDescriptor& field);
+bool is_internal(const pb::FieldDescriptor& field);
 bool is_choice(const pb::FieldDescriptor& field);
 /// A list of groups of a `key` and a `value`: path.KEY=value sets one.
 bool is_table(const pb::FieldDescriptor& field);
 const pb::FieldDescriptor& default_alternative(const pb::OneofDescriptor& kind);
 
+/// As a user may name them.
 Names keys_of(const pb::Descriptor& type);
 Names alternatives_of(const pb::OneofDescriptor& kind);
 Names values_of(const pb::EnumDescriptor& type);

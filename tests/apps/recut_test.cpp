@@ -240,7 +240,8 @@ TEST_CASE("what a run cannot go on as is told", "[apps]") {
   CHECK_THAT(refused(before, {"seed=9"}), says("seed is what the checkpoint is of"));
   CHECK_THAT(refused(before, {"stop.updates=2"}), says("nothing is left"));
   CHECK_THAT(refused(before, {"replicas.exchange=sandblaster"}), says("no pipeline"));
-  CHECK_THAT(refused(before, {"resumed.updates=3"}), says("the checkpoint says where"));
+  CHECK_THAT(refused(before, {"resumed.updates=3"}),
+             says("resumed.updates: an experiment has no key"));
   CHECK_THAT(refused(before, {"pipeline.stages=9000"}), says("pipeline.stages"));
 }
 

@@ -88,6 +88,9 @@ void for_each_key(const F& f,
                   const std::string& selection = "") {
   for (int i = 0; i < type.field_count(); ++i) {
     const pb::FieldDescriptor& field = *type.field(i);
+    if (field.options().GetExtension(proto::internal)) {
+      continue;
+    }
     const std::string path = prefix + field.name();
     f(path, field, selection);
     if (field.message_type() && !field.is_repeated()) {
@@ -102,8 +105,7 @@ void for_each_key(const F& f,
 
 const std::string kTopLevel =
     " (legal: name, seed, model, data, optimizer, pipeline, replicas, decoupled, placement, "
-    "clock, stop, record, phases, extension, start_from, start_from_skip, "
-    "resumed)";
+    "clock, stop, record, phases, extension, start_from, start_from_skip)";
 const std::string kPipeline =
     " (legal: stages, micro_batches, schedule, width, weights, activations, cut, partition, "
     "error_feedback, copies, stage_of)";

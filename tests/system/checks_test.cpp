@@ -180,7 +180,7 @@ const Cases& of_experiments() {
        {{"replicas.copies=2", "replicas.count=2", "extension.custom.name=nobody"},
         "share memory with those that they overhear, so nothing has copies"}},
       {"copies_with_an_order",
-       {{"placement.copies=[\"stage-0=2\"]", "clock.faults.wire.numbered=false"},
+       {{"placement.copies=[\"stage-0=2\"]", "clock { faults { wire { numbered: false } } }"},
         "keep the order of messages"}},
       {"an_end", {{"stop.updates=0"}, "the run would never end"}},
       {"extension", {{"extension.custom.name=nobody"}, "has not been registered"}},

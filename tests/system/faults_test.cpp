@@ -281,7 +281,7 @@ TEST_CASE("the Witness sees a link that loses, doubles or disorders", "[system][
     INFO(wire);  // essp's server says more than one thing at a time
     CHECK(breaks(run(task({"replicas.rule.essp.bound=3",
                            concat("clock.faults.wire.", wire),
-                           "clock.faults.wire.numbered=false"})),
+                           "clock { faults { wire { numbered: false } } }"})),
                  "link"));
   }
 }

@@ -361,7 +361,9 @@ def campaign(options, tables):
                 continue
             asked, faults = made
             if options.broken_link:
-                faults.sets += [FAULTS + "wire.loss=0.2", FAULTS + "wire.duplicates=0.2", FAULTS + "wire.numbered=false"]
+                broken = asked.base + " clock { faults { wire { numbered: false } } }"  # no key of a user's
+                asked = Asked(broken, asked.layers, asked.sets, asked.phases)
+                faults.sets += [FAULTS + "wire.loss=0.2", FAULTS + "wire.duplicates=0.2"]
             if options.list:
                 print(seed, asked.text().strip(), *(f"--set '{s}'" for s in asked.sets + faults.settings()))
                 continue

@@ -169,8 +169,9 @@ TEST_CASE("on a wire that loses, doubles and delays a link keeps all messages an
 }
 
 TEST_CASE("without numbers a link loses, doubles and disorders", "[faults]") {
-  Faults f =
-      faults({"wire.loss=0.3", "wire.duplicates=0.3", "wire.delay=0.5", "wire.numbered=false"});
+  proto::Faults bad = asked({"wire.loss=0.3", "wire.duplicates=0.3", "wire.delay=0.5"});
+  bad.mutable_wire()->set_numbered(false);
+  Faults f(bad, 1, {0, 1, 2}, kHosts);
   const std::vector<double> times = handed_over(f, 3000);
   CHECK(std::abs(static_cast<double>(times.size()) - 3000 * 0.7 * 1.3) < 180);
   CHECK_FALSE(std::is_sorted(times.begin(), times.end()));
