@@ -107,9 +107,6 @@ class Replicas {
   /// Everybody who asks is to be looked at again.
   void look_at_all() { changed_.insert(asking_.begin(), asking_.end()); }
 
-  /// Everybody who asks.
-  const std::set<std::int32_t>& asking() const { return asking_; }
-
   /// The rule has made `values` for this replica alone: its next answer.
   void set_own(std::int32_t who, Tensor values) { of(who).own = std::move(values); }
 

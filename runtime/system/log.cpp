@@ -5,7 +5,6 @@
 
 #include <array>
 #include <memory>
-#include <mutex>
 
 namespace troupe::log {
 namespace {
@@ -31,16 +30,6 @@ spdlog::logger& logger() {
   return *one;
 }
 
-struct Observer {
-  std::mutex mutex;
-  std::function<void(Level, std::string_view)> see;
-};
-
-Observer& observer() {
-  static Observer one;
-  return one;
-}
-
 }  // namespace
 
 void Logger::write(Level level, std::string_view event, std::initializer_list<Value> values) const {
@@ -52,24 +41,11 @@ void Logger::write(Level level, std::string_view event, std::initializer_list<Va
   for (const Value& value : values) {
     line.append(" ").append(value.key).append("=").append(value.text);
   }
-  {
-    Observer& observed = observer();
-    const std::lock_guard lock(observed.mutex);
-    if (observed.see) {
-      observed.see(level, line);
-    }
-  }
   to.log(spdlog_level(level), "{}", line);
 }
 
 void set_level(Level level) {
   logger().set_level(spdlog_level(level));
-}
-
-void set_observer(std::function<void(Level, std::string_view)> see) {
-  Observer& observed = observer();
-  const std::lock_guard lock(observed.mutex);
-  observed.see = std::move(see);
 }
 
 }  // namespace troupe::log

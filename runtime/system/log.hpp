@@ -10,7 +10,6 @@
 #include "kernels/check.hpp"
 
 #include <cstdint>
-#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -65,9 +64,5 @@ constexpr Logger shell() {
 
 /// Nothing below `level` is written. At start: warn.
 void set_level(Level level);
-
-/// Sees every line of at least the level, before it is written; for tests. An empty function ends
-/// it.
-void set_observer(std::function<void(Level, std::string_view line)> observer);
 
 }  // namespace troupe::log

@@ -9,17 +9,6 @@
 
 namespace troupe {
 
-double Timeline::idle() const {
-  double busy = 0;
-  for (const auto& stage : stages) {
-    for (const Interval& interval : stage) {
-      busy += interval.end - interval.start;
-    }
-  }
-  const double all = end * static_cast<double>(stages.size());
-  return all > 0 ? 1 - busy / all : 0;
-}
-
 namespace {
 
 double duration(Act act, const ChunkTimes& t) {

@@ -31,9 +31,6 @@ struct Interval {
 struct Timeline {
   std::vector<std::vector<Interval>> stages;  // by stage, in time
   double end = 0;
-
-  /// Idle share of all stages between 0 and the end.
-  double idle() const;
 };
 
 /// The first `batches` mini-batches. The error signal of a fused backward leaves when both halves
