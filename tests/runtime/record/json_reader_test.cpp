@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <memory>
+#include <random>
 
 namespace json_reader_test {
 
@@ -96,6 +97,32 @@ TEST_CASE("of a text that is cut, or is no JSON, nothing is read", "[record]") {
     CAPTURE(text);
     CHECK_FALSE(is_json(text));
   }
+}
+
+TEST_CASE("of a damaged text what is read lies within it, and is JSON itself", "[record]") {
+  const std::string whole =
+      R"({"kind":"train","step":3,"idle":{"data":0.5e-3,"":null},"t":["a\"\u00e4",true,[]]})";
+  std::mt19937 random(1);
+  int sound = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text = whole;
+    for (unsigned n = random() % 3; n < 3; ++n) {
+      const char c = whole[random() % whole.size()];
+      const std::size_t at = random() % text.size();
+      random() % 2 == 0 ? void(text[at] = c) : void(text.erase(at, random() % 4));
+    }
+    const Exactly damaged(text);
+    const Json json = damaged.parse();
+    sound += json.text().empty() ? 0 : 1;
+    for (const auto& [_, value] : json.leaves()) {
+      REQUIRE(value.text().data() >= json.text().data());
+      REQUIRE(value.text().data() + value.text().size() <= json.text().data() + json.text().size());
+      REQUIRE(Json::parse(value.text()).text() == value.text());
+      value.words();
+    }
+  }
+  CHECK(sound > 1000);
+  CHECK(sound < 19'000);
 }
 
 TEST_CASE("brackets are read to a depth that a run may have", "[record]") {
