@@ -49,6 +49,9 @@ std::shared_ptr<const Layer> average_pool_layer(std::string name,
                                                 Shape input,
                                                 ConvolutionGeometry geometry);
 
+/// (H, W, C) -> (2H, 2W, C): each pixel becomes four.
+std::shared_ptr<const Layer> upsample_layer(std::string name, Shape input);
+
 /// Normalises each channel (the last dimension) over the rows of the micro-batch, then act: none or
 /// relu. Evaluation uses the running statistics, its Buffers (Ioffe & Szegedy 2015; PyTorch's
 /// momentum 0.1 and epsilon 1e-5). With M micro-batches the statistics are those of a micro-batch.

@@ -221,7 +221,7 @@ TEST_CASE("a list of groups is read, printed and checked like any other", "[mess
         "run.textproto:1: model.layers.layer[1] has no key \"dens\", did you mean \"dense\"? "
         "(legal: dense, convolution, batch_norm, group_norm, layer_norm, activation, max_pool, "
         "average_pool, dropout, embedding, attention, lstm, fork, join, custom, "
-        "rms_norm, swiglu, mixture, concatenate, swap)");
+        "rms_norm, swiglu, mixture, concatenate, swap, upsample)");
   CHECK(set_error("model.layers.layer=dense") ==
         "model.layers.layer: model.layers.layer is a list of groups, write it in a file "
         "(layer { ... } for each)");

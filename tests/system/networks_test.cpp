@@ -62,7 +62,8 @@ std::string joined_images() {
          "layer { concatenate { name: 'a' } } "
          "layer { swap { name: 'b' } } layer { convolution { outputs: 2 kernel: 5 padding: 2 } } "
          "layer { concatenate { name: 'b' } } layer { concatenate { name: 'c' } } "
-         "layer { rms_norm {} } layer { average_pool { kernel: 0 } } layer { dense {} } } } "
+         "layer { upsample {} } layer { rms_norm {} } layer { average_pool { kernel: 0 } } layer { "
+         "dense {} } } } "
          "data { glyphs { limit: 240 test_limit: 24 } } ";
 }
 

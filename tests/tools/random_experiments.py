@@ -96,7 +96,7 @@ LAYERS = {
                 "layer_norm {}", "dropout { rate: 0.5 }"],
     "images": ["convolution { outputs: 2 stride: 9 kernel: 3 }", "convolution { outputs: 1 kernel: 1 padding: 0 stride: 7 }",
                "convolution { outputs: 3 }", "max_pool { kernel: 5 }", "average_pool { kernel: 0 }", "batch_norm {}",
-               "group_norm { groups: 1 }", "activation {}"],
+               "group_norm { groups: 1 }", "activation {}", "upsample {}"],
     "tokens": ["lstm { width: 4 }", "attention { heads: 1 }", "dense { outputs: 4 }", "layer_norm {}", "activation {}", "rms_norm {}",
                "attention { heads: 2 kv_heads: 1 rotary: 100 causal: false }", "swiglu { hidden: 3 }", "mixture { experts: 3 hidden: 2 }"],
 }  # fmt: skip

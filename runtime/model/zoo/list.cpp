@@ -61,6 +61,9 @@ class LayerList {
         return concatenate(spec.concatenate());
       case proto::LayerSpec::kSwap:
         return swap(spec.swap());
+      case proto::LayerSpec::kUpsample:
+        return is_image() ? put(upsample_layer(name_, shape()))
+                          : wrong(concat("needs images (H, W, C), and gets ", shape()));
       case proto::LayerSpec::kCustom:
         return custom(spec.custom());
       case proto::LayerSpec::KIND_NOT_SET:

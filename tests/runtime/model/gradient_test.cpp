@@ -160,6 +160,28 @@ TEST_CASE("a network of convolutions, group norm and pooling", "[runtime][model]
   check(n, 3, 3);
 }
 
+TEST_CASE("a small U-Net: down, up, and side by side", "[runtime][model]") {
+  Network n({4, 6, 2});
+  const auto convolution = [&](const char* name, std::int64_t outputs) {
+    n.add(convolution_layer(name,
+                            {.input = n.shape(),
+                             .outputs = outputs,
+                             .geometry = {.kernel = 3, .stride = 1, .padding = 1},
+                             .activation = ActivationKind::tanh}));
+  };
+  n.add(upsample_layer("first", n.shape()));
+  convolution("in", 3);
+  n.add(fork_layer("fork", "u"));
+  n.add(average_pool_layer("down", n.shape(), {.kernel = 2, .stride = 2}));
+  convolution("deep", 4);
+  n.add(upsample_layer("up", n.shape()));
+  n.add(concatenate_layer("beside", "u", 4, 3));
+  CHECK(n.shape() == Shape{8, 12, 7});
+  convolution("out", 1);
+  n.add(dense_layer("d", {.inputs = n.shape().elements(), .outputs = 3}));
+  check(n, 3, 3);
+}
+
 TEST_CASE("a GPT, tied and not", "[runtime][model]") {
   for (const bool tied : {false, true}) {
     proto::Gpt options;
