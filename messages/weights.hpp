@@ -62,7 +62,7 @@ struct TiedPush {
       said_by<StageRole>(is::sender, is::inside, is::one_or_more, is::slice, is::weights);
 };
 
-/// A shard's sums of squares, to the shard of chunk 0, which decides for all.
+/// A shard's sums of squares, to the first of those that clip together, which decides for all.
 struct Norms {
   Ref<ShardRole> from;
   Stamp stamp;

@@ -1,7 +1,8 @@
 // By what a gradient is multiplied so that its norm is at most optimizer.clip_norm. By this shard's
-// own norm, or by the norm over all chunks, which the shard of chunk 0 adds up for all of them:
+// own norm, or by the norm of several: over all chunks where the schedule flushes, else of the parts of one (pipeline.width).
+// The first of them adds it up:
 //
-//   shard --Norms--> shard of chunk 0 --Decide--> every shard
+//   shard --Norms--> first shard --Decide--> every shard
 #pragma once
 
 #include "actors/exchange/fan_in.hpp"
@@ -22,7 +23,7 @@ class Clipping {
   enum class When : std::uint8_t {
     in_job,    // in the optimizer's: by this shard's own norm
     before,    // likewise, but the gradient itself leaves the replica
-    together,  // by the norm over all chunks, decided at chunk 0's shard
+    together,  // by the norm of all `shards`, decided at the first of them
   };
 
   struct Config {
@@ -30,12 +31,12 @@ class Clipping {
     SliceLayout layout;
     double norm = 0;  // 0: no clipping
     When when = When::in_job;
-    std::vector<Ref<ShardRole>> shards;  // by chunk
+    std::vector<Ref<ShardRole>> shards;  // of `together`, in layer order
   };
 
   explicit Clipping(Config config) : c_(std::move(config)), norms_(c_.shards.size()) {}
 
-  /// The factor has to be known before the optimizer's job: it is that of all chunks, or the gradient
+  /// The factor has to be known before the optimizer's job: it is that of several shards, or the gradient
   /// itself leaves the replica.
   bool beforehand() const { return c_.norm > 0 && c_.when != When::in_job; }
 
@@ -53,7 +54,7 @@ class Clipping {
                Effects& fx) const;
   /// The factor, where this shard's norm is all that counts; else it comes as a Decide.
   std::optional<double> measured(const Stamp& stamp, std::vector<double> norms, Effects& fx);
-  /// Chunk 0: another shard's sums of squares.
+  /// The first one: another shard's sums of squares.
   void add(Norms m, Effects& fx);
 
   bool globally() const { return c_.when == When::together; }
@@ -62,7 +63,7 @@ class Clipping {
 
  private:
   Config c_;
-  FanIn<std::int32_t, std::vector<double>> norms_;  // chunk 0 only: of all chunks
+  FanIn<std::int32_t, std::vector<double>> norms_;  // by chunk; the first shard's only
 };
 
 }  // namespace troupe

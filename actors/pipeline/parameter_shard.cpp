@@ -12,10 +12,10 @@ ParameterShard::ParameterShard(Config config)
       clipping_({.self = c_.self,
                  .layout = c_.layout,
                  .norm = c_.clip_norm,
-                 .when = c_.clip_globally                        ? Clipping::When::together
+                 .when = !c_.clip_with.empty()                   ? Clipping::When::together
                          : c_.exchange->facts().gradient_travels ? Clipping::When::before
                                                                  : Clipping::When::in_job,
-                 .shards = c_.shards}),
+                 .shards = c_.clip_with}),
       tied_(c_.tied),
       step_(c_.returns ? -1 : 0) {
   StepWeights first;

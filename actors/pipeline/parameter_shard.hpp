@@ -5,7 +5,7 @@
 //   stage --Pull--> shard --PullReply--> stage
 //   stage --Push--> shard --Apply--> optimizer --Applied--> shard
 //   stage of another chunk, or an alternate of the stage --TiedPush--> shard     (fan_in.hpp)
-//   shard --Norms--> shard of chunk 0 --Decide--> every shard     (clipping.hpp)
+//   shard --Norms--> first shard --Decide--> every shard          (clipping.hpp)
 //   director --Release--> shard --Concluded--> director
 //
 // Invariants: the step grows by exactly 1 with each push; a push is counted once, whatever
@@ -40,10 +40,8 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
     Ref<OptimizerRole> optimizer;
     SliceLayout layout{};  // where its gradient's norms are measured
     ViewPlan plan;
-    double clip_norm = 0;  // 0: none
-    bool clip_globally =
-        false;  // by the norm over all chunks, decided at chunk 0's shard; else by this shard's own
-    std::vector<Ref<ShardRole>> shards;  // by chunk
+    double clip_norm = 0;                   // 0: none
+    std::vector<Ref<ShardRole>> clip_with;  // by whose norm together, in order; empty: by its own
     EvaluationPlan evaluation;
     Ref<DirectorRole> director;
     std::vector<Tensor> initial;  // slices

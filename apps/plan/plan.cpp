@@ -186,14 +186,11 @@ std::string optimizer_text(const Blueprint& b) {
 
 std::string clipping_text(const Blueprint& b) {
   const double norm = clip_norm_of(b.experiment);
-  if (norm == 0) {
-    return "none";
-  }
-  return b.schedule->flushed
-             ? concat(
-                   "to norm ", norm, " over all parameters, decided at shard-0 once a mini-batch")
-             : concat(
-                   "to norm ", norm, " by each shard for itself: a norm over all would be a flush");
+  const std::string whose =
+      b.schedule->flushed ? "over all parameters, decided at shard-0 once a mini-batch"
+      : b.grid            ? "by the parts of each chunk together: a norm over all would be a flush"
+                          : "by each shard for itself: a norm over all would be a flush";
+  return norm == 0 ? "none" : concat("to norm ", norm, " ", whose);
 }
 
 /// Where modules get their error signals; "" under backpropagation.

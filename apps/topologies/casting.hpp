@@ -40,6 +40,7 @@ class Casting {
   void add_workers(std::int32_t r);
   void add_director();
   void add_stage(std::int32_t r, std::int32_t k);
+  std::vector<Ref<ShardRole>> clip_with(std::int32_t r, std::int32_t c) const;
   void add_shard(std::int32_t r, std::int32_t c);
   void add_optimizer(std::int32_t r, std::int32_t c);
   void add_predictor(std::int32_t r, const Roster::PredictorSeat& seat);

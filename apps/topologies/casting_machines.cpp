@@ -171,6 +171,28 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
       r * stages_ + k);
 }
 
+/// Whose gradients are clipped by one norm: all chunks', but where that would be a flush; then those that a chunk was cut
+/// into in width.
+std::vector<Ref<ShardRole>> Casting::clip_with(std::int32_t r, std::int32_t c) const {
+  std::vector<Ref<ShardRole>> all = who_.shards(r);
+  if (schedule_.flushed) {
+    return all;
+  }
+  if (!b_.grid) {
+    return {};
+  }
+  std::int32_t first = 0;
+  std::int32_t end = 0;
+  for (const std::int32_t sections : b_.grid->sections) {
+    first = end;
+    end += sections * schedule_.width;
+    if (c < end) {
+      break;
+    }
+  }
+  return {all.begin() + first, all.begin() + end};
+}
+
 void Casting::add_shard(std::int32_t r, std::int32_t c) {
   const auto at = static_cast<std::size_t>(c);
   const Device device = device_of(r, schedule_.stage_of(c));
@@ -186,8 +208,7 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
           .layout = slice_layout(b_.chunks[at]->layout()),
           .plan = b_.plans[at],
           .clip_norm = clip_norm_of(e_),
-          .clip_globally = schedule_.flushed,
-          .shards = who_.shards(r),
+          .clip_with = clip_with(r, c),
           .evaluation = evaluation(r),
           .director = who_.director(),
           .initial = starting,

@@ -31,12 +31,6 @@ std::string obstacle(const E& e) {
   if (p.partition() != proto::Pipeline::flops && p.cut().empty() && p.stages() > 1) {
     return "pipeline.partition measures layers that are whole; use flops, or pipeline.cut";
   }
-  if (e.optimizer().clip_norm() > 0 && !(*chosen_schedule(e))->flushed) {
-    return fill_in(
-        "optimizer.clip_norm is by chunk under {}, and a part has a share of one; use 0, or a "
-        "flushed schedule",
-        (*chosen_schedule(e))->info.name);
-  }
   if (e.record().angle_every() > 0) {
     return "angles are measured between whole modules; use record.angle_every=0";
   }

@@ -391,6 +391,7 @@ const std::vector<Options> kPipelines{
     {"pipeline.stages=3"},
     {"pipeline.stages=3", kAsync, "pipeline.weights=stash"},
     {"pipeline.stages=3", kAsync, "pipeline.weights=spectrain", "placement.optimizer=own"},
+    {"pipeline.stages=2", "pipeline.width=2", kAsync, "optimizer.clip_norm=0.5"},
     {"pipeline.stages=3", kAsync, "decoupled=local_loss"},
     {"pipeline.stages=3", kAsync, "decoupled=greedy"},
     {"pipeline.stages=2", "replicas.count=2", "replicas.exchange=synchronous", "replicas.shards=2"},

@@ -81,7 +81,7 @@ Trained train_from(const SetWeights& start, const std::string& hidden, const Opt
                                  .chunk = chunk,
                                  .optimizer = {id(concat("optimizer-", c))},
                                  .plan = b->plans[c],
-                                 .shards = {},
+                                 .clip_with = {},
                                  .evaluation = {},
                                  .director = cast.director,
                                  .initial = std::move(slices),

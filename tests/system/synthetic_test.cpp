@@ -310,7 +310,7 @@ TEST_CASE("a module whose own head starts as the network's is trained as by back
               .self = {id("predictor-shard-0")},
               .optimizer = {id("predictor-optimizer-0")},
               .plan = {},
-              .shards = {},
+              .clip_with = {},
               .evaluation = {},
               .director = cast.director,
               .initial = blueprint->chunks.back()->initial_slices(stream, 1),

@@ -231,7 +231,7 @@ TEST_CASE("texts: a module whose own head starts as the network's is trained as 
               .self = {id("predictor-shard-0")},
               .optimizer = {id("predictor-optimizer-0")},
               .plan = {},
-              .shards = {},
+              .clip_with = {},
               .evaluation = {},
               .director = cast.director,
               .initial = blueprint->chunks.back()->initial_slices(stream, 1),

@@ -26,6 +26,14 @@ std::string gpt() {
 }
 
 /// Convolutions, every normalisation, skip connections, pools and dropout.
+/// Four experts, of which a position goes through two, or fewer where one is full.
+std::string experts() {
+  return "data { text { path: '" + text_file() + "' context: 6 } batch_size: 12 } " +
+         "model { llama { layers: 2 width: 16 heads: 4 kv_heads: 4 hidden: 12 experts: 4 "
+         "capacity: 1.5 balance: 0.5 } } "
+         "optimizer { learning_rate: 0.05 } record { evaluate: false order: false }";
+}
+
 std::string images() {
   return "model { layers { "
          "layer { convolution { outputs: 8 stride: 3 } } layer { batch_norm {} } "
@@ -57,7 +65,7 @@ std::string width(int T) {
 
 TEST_CASE("two and four parts train as one", "[system]") {
   const std::string mlp = tiny_task("24,20,16,16", "tanh");
-  for (const std::string& task : {mlp, gpt(), images()}) {
+  for (const std::string& task : {mlp, gpt(), experts(), images()}) {
     const Outcome one = train(task, {});
     for (const int T : {2, 4}) {
       INFO(task << " T " << T);
@@ -167,6 +175,32 @@ TEST_CASE("evaluations are those of the whole network", "[system]") {
     CHECK(cut.evaluations[i].samples == one.evaluations[i].samples);
     CHECK(std::abs(cut.evaluations[i].loss - one.evaluations[i].loss) < 1e-5);
   }
+// 0.02 is below the norm of nearly every gradient of this task, so that what is clipped by another norm learns something else.
+TEST_CASE("a chunk's gradient is clipped by the norm of all its parts, also where nobody flushes",
+          "[system]") {
+  const std::string mlp = tiny_task("24,20,16,16", "tanh");
+  const Options clips{"optimizer.clip_norm=0.02", "optimizer.rule=sgd"};
+  const Options stale{"pipeline.stages=2", "pipeline.schedule=async_one_f_one_b"};
+  for (const Options& how :
+       {Options{},
+        stale,
+        joined(stale, {"pipeline.weights=stash", "pipeline.micro_batches=2"}),
+        joined(stale, {"replicas.count=2", "replicas.exchange=parameter_server"}),
+        joined(stale, {"replicas.count=2", "replicas.exchange=diloco"})}) {
+    const Options settings = joined(clips, how);
+    const Outcome one = train(mlp, settings);
+    CHECK(relative_distance(one.weights, train(mlp, how).weights) > 1e-3);
+    for (const int T : {2, 4}) {
+      INFO("T " << T << " " << how.size());
+      const Outcome cut = train(mlp, joined(settings, {width(T)}));
+      CHECK(relative_distance(cut.weights, one.weights) < 1e-5);
+      if (how.empty() || how.back() != "replicas.exchange=parameter_server") {  // arrival decides
+        CHECK(same(train(mlp, joined(settings, {width(T)}), true).weights, cut.weights));
+      }
+    }
+  }
+}
+
 }
 
 TEST_CASE("replicas are cut in width, too", "[system]") {

@@ -88,6 +88,9 @@ SCHEMES = {
     "zb_h1": Scheme([K + "3", "pipeline.micro_batches=2", "pipeline.schedule=zb_h1"], settled=True, survives=False, servers=False, peers=True),
     "width": Scheme([K + "2", "pipeline.width=2", "pipeline.micro_batches=2"], settled=True, survives=False, servers=False, peers=True),
     "width_stale": Scheme([K + "2", "pipeline.width=2", *ASYNC], settled=True, survives=False, servers=False, peers=True),
+    "width_clipped": Scheme([K + "2", "pipeline.width=2", *ASYNC, "optimizer.clip_norm=0.05"], settled=True, survives=False, servers=False,
+                            peers=True),
+    "width_pipelines": Scheme([R + "2", K + "2", "pipeline.width=2", *ASYNC, "optimizer.clip_norm=0.05"]),
     "width_asgd": Scheme([R + "3", K + "1", "pipeline.width=2"]),
     "width_diloco": Scheme([R + "3", K + "1", "pipeline.width=2", E + "diloco.period=6"], settled=True, back=False),
     "zb_v": Scheme([K + "2", "pipeline.micro_batches=4", "pipeline.schedule=zb_v"], settled=True, survives=False, servers=False, peers=True),
@@ -109,7 +112,7 @@ SCHEMES = {
     "unlocked": Scheme([K + "3", *ASYNC, "decoupled.synthetic.unlocked=true"], survives=False, servers=False, peers=True),
     "local_loss": Scheme([K + "3", *ASYNC, "decoupled=local_loss"], settled=True, survives=False, servers=False, peers=True),
 }  # fmt: skip
-ONE_REPLICA = ("pipeline", "zb_h1", "zb_v", "copies_of_stages", "width", "width_stale", "spectrain", "synthetic", "unlocked", "local_loss")
+ONE_REPLICA = ("pipeline", "zb_h1", "zb_v", "copies_of_stages", "width", "width_stale", "width_clipped", "spectrain", "synthetic", "unlocked", "local_loss")
 MOMENTS = ["random", "checkpoint", "return", "end"]
 
 
@@ -122,7 +125,7 @@ def replicas(scheme):
 
 
 def places(scheme):
-    return replicas(scheme) * number(scheme, K)
+    return replicas(scheme) * number(scheme, K) * number(scheme, "pipeline.width=")
 
 
 class Drawn:

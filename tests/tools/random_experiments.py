@@ -98,7 +98,8 @@ LAYERS = {
                "convolution { outputs: 3 }", "max_pool { kernel: 5 }", "average_pool { kernel: 0 }", "batch_norm {}",
                "group_norm { groups: 1 }", "activation {}", "upsample {}"],
     "tokens": ["lstm { width: 4 }", "attention { heads: 1 }", "dense { outputs: 4 }", "layer_norm {}", "activation {}", "rms_norm {}",
-               "attention { heads: 2 kv_heads: 1 rotary: 100 causal: false }", "swiglu { hidden: 3 }", "mixture { experts: 3 hidden: 2 }"],
+               "attention { heads: 2 kv_heads: 1 rotary: 100 causal: false }", "swiglu { hidden: 3 }", "mixture { experts: 3 hidden: 2 }",
+               "mixture { experts: 4 chosen: 1 hidden: 2 }"],
 }  # fmt: skip
 SKIPS = [["fork { name: 'a' }", "join { name: 'a' }"], ["fork { name: 'b' }", "activation {}", "join { name: 'b' activation: relu }"],
          ["fork { name: 'a' }"], ["join { name: 'b' }"]]  # fmt: skip
@@ -279,7 +280,7 @@ class Draw:
             self.sets.append(f"pipeline.width={pick([2, 2, 3])}")
         elif self.stages > 2 and self.count == 1 and self.chance(0.1) and not any(s.startswith("pipeline.s") for s in self.sets[2:]):
             self.sets += [f"pipeline.copies=[2{',1' * (self.stages - 2)}]", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"]
-        elif self.chance(0.05) and "placement" not in self.alone:
+        if self.chance(0.05) and "placement" not in self.alone:
             copied = pick(["stage-*=2", "stage-0=3", "server-*=2"])
             self.sets.append(f'placement.copies=["{copied}"]')
 

@@ -28,10 +28,22 @@ enum Kept : std::size_t {
   kCount
 };
 
+/// All of it, or one of several parts, each of which has its share of the experts. Every part routes all positions; what it
+/// makes, gradients among it, are summands: of its own experts' outputs alone.
 class Mixture final : public PlainLayer {
  public:
-  Mixture(std::string name, const MixtureOptions& options)
-      : PlainLayer(std::move(name)), o_(options) {}
+  Mixture(std::string name, const MixtureOptions& options, const WidthPart& part = {0, 1})
+      : PlainLayer(std::move(name)),
+        o_(options),
+        part_(part),
+        own_(rows_of(options.experts, part)) {}
+
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    if (in.holding != Holding::whole || !part.divides(o_.experts)) {
+      return {};
+    }
+    return LayerPart{.layer = std::make_shared<Mixture>(name(), o_, part), .out = Holding::sum};
+  }
 
   std::vector<ParameterSpec> parameters() const override {
     const auto matrix = [&](const std::string& of, std::int64_t outputs, std::int64_t inputs) {
@@ -44,7 +56,8 @@ class Mixture final : public PlainLayer {
     };
     std::vector<ParameterSpec> all{matrix(".gate.weight", o_.experts, o_.width)};
     all[0].matrix = false;
-    for (std::int64_t e = 0; e < o_.experts; ++e) {
+    all[0].tied = part_.parts > 1;
+    for (std::int64_t e = own_.first; e < own_.first + own_.count; ++e) {
       const std::string expert = concat(".experts.", e);
       all.push_back(matrix(expert + (gated() ? ".w13.weight" : ".w1.weight"), columns(), o_.width));
       all.push_back(matrix(expert + ".w2.weight", o_.width, o_.hidden));
@@ -58,13 +71,15 @@ class Mixture final : public PlainLayer {
   Flops flops() const override {
     const std::int64_t of_expert = o_.width * (columns() + o_.hidden);
     const double macs =
-        2.0 * static_cast<double>(o_.length * (o_.width * o_.experts + o_.chosen * of_expert));
+        2.0 * static_cast<double>(o_.length *
+                                  (o_.width * o_.experts + o_.chosen * of_expert / part_.parts));
     return {macs, macs, macs};
   }
 
   std::int64_t saved_bytes() const override {
     return 4 * o_.length *
-           (o_.width + o_.experts + o_.chosen * (3 + 2 * o_.width + columns() + o_.hidden));
+           (o_.width + o_.experts +
+            o_.chosen * (3 + (2 * o_.width + columns() + o_.hidden) / part_.parts));
   }
 
   Tensor transform(const Pass& pass,
@@ -90,10 +105,10 @@ class Mixture final : public PlainLayer {
     for_each_expert(saved, [&](std::int64_t e, auto part) {
       const Tensor hidden = part(saved[kHidden]);
       const Tensor inner = part(saved[kInner]);
-      matmul(stream, part(saved[kRows]), w[nth_of(1 + 2 * e)], hidden, {.transpose_b = true});
+      matmul(stream, part(saved[kRows]), w[first_of(e)], hidden, {.transpose_b = true});
       gated() ? gate_forward(stream, o_.activation, hidden, inner)
               : activation_forward(stream, o_.activation, hidden, inner);
-      matmul(stream, inner, w[nth_of(2 + 2 * e)], part(saved[kOutputs]), {.transpose_b = true});
+      matmul(stream, inner, w[first_of(e) + 1], part(saved[kOutputs]), {.transpose_b = true});
     });
     const Tensor y = stream.allocate(x.shape());
     fill(stream, y, 0);
@@ -123,10 +138,10 @@ class Mixture final : public PlainLayer {
     const Tensor by_rows = stream.allocate(saved[kRows].shape());
     for_each_expert(saved, [&](std::int64_t e, auto part) {
       const Tensor hidden = part(saved[kHidden]);
-      matmul(stream, part(saved[kOutputs]), w[nth_of(2 + 2 * e)], part(by_inner));
+      matmul(stream, part(saved[kOutputs]), w[first_of(e) + 1], part(by_inner));
       gated() ? gate_backward(stream, o_.activation, hidden, part(by_inner), part(by_hidden))
               : activation_backward(stream, o_.activation, hidden, part(by_inner), part(by_hidden));
-      matmul(stream, part(by_hidden), w[nth_of(1 + 2 * e)], part(by_rows));
+      matmul(stream, part(by_hidden), w[first_of(e)], part(by_rows));
     });
     for_each_row(saved, [&](std::int64_t n, std::int64_t r, std::int64_t) {
       add_to(row(dx, r), 1, row(by_rows, n));
@@ -146,12 +161,10 @@ class Mixture final : public PlainLayer {
       }
     };
     product(saved[kShares], saved[kX], g[0]);
-    for (std::int64_t e = 0; e < o_.experts; ++e) {
+    for (std::int64_t e = own_.first; e < own_.first + own_.count; ++e) {
+      product(part_of(saved, saved[kHidden], e), part_of(saved, saved[kRows], e), g[first_of(e)]);
       product(
-          part_of(saved, saved[kHidden], e), part_of(saved, saved[kRows], e), g[nth_of(1 + 2 * e)]);
-      product(part_of(saved, saved[kOutputs], e),
-              part_of(saved, saved[kInner], e),
-              g[nth_of(2 + 2 * e)]);
+          part_of(saved, saved[kOutputs], e), part_of(saved, saved[kInner], e), g[first_of(e) + 1]);
     }
   }
 
@@ -160,6 +173,9 @@ class Mixture final : public PlainLayer {
 
   /// Of an expert's first product.
   std::int64_t columns() const { return gated() ? 2 * o_.hidden : o_.hidden; }
+
+  /// The first of the two matrices of one of its own experts.
+  std::size_t first_of(std::int64_t expert) const { return nth_of(1 + 2 * (expert - own_.first)); }
 
   static float* row(const Tensor& x, std::int64_t r) { return x.data<float>() + r * x.shape()[1]; }
 
@@ -227,7 +243,9 @@ class Mixture final : public PlainLayer {
     }
     std::vector<std::int32_t> first{0};
     std::vector<std::int32_t> all;
-    for (const auto& places : of_expert) {
+    for (std::int64_t e = 0; e < o_.experts; ++e) {
+      const bool own = e >= own_.first && e < own_.first + own_.count;
+      const auto& places = own ? of_expert[nth_of(e)] : std::vector<std::int32_t>{};
       all.insert(all.end(), places.begin(), places.end());
       first.push_back(static_cast<std::int32_t>(all.size()));
     }
@@ -270,7 +288,7 @@ class Mixture final : public PlainLayer {
     const std::int32_t* const choices = saved[kChoices].data<std::int32_t>();
     std::vector<double> of_balance(nth_of(o_.experts));
     const auto even = static_cast<double>(rows);
-    for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t r = 0; part_.rank == 0 && r < rows; ++r) {  // once
       of_balance[nth_of(choices[r * o_.chosen])] +=
           o_.balance * static_cast<double>(o_.experts) / (even * even);
     }
@@ -303,6 +321,8 @@ class Mixture final : public PlainLayer {
   }
 
   MixtureOptions o_;
+  WidthPart part_;
+  RowRange own_;  // its experts
 };
 
 }  // namespace

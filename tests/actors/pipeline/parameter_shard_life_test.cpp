@@ -19,7 +19,7 @@ constexpr Ref<ShardRole> kShards[] = {{1}, {3}};
 struct Options {
   ViewPlan plan = {};
   double clip_norm = 0;
-  bool clip_globally = false;
+  std::vector<Ref<ShardRole>> clip_with{};
   std::int64_t evaluate_every = 0;
   std::size_t tied = 0;
 };
@@ -31,8 +31,7 @@ struct Shard {
                  .optimizer = kOptimizer,
                  .plan = options.plan,
                  .clip_norm = options.clip_norm,
-                 .clip_globally = options.clip_globally,
-                 .shards = {kShards[0], kShards[1]},
+                 .clip_with = options.clip_with,
                  .evaluation = {options.evaluate_every},
                  .director = kDirector,
                  .initial = {filled(0), filled(0)},
@@ -191,7 +190,7 @@ TEST_CASE("a shard clips by its own norm in the optimizer's job", "[actors]") {
 
 TEST_CASE("by the norm of all chunks a push is measured, told, and applied when it is decided",
           "[actors]") {
-  Shard s({.clip_norm = 0.5, .clip_globally = true});
+  Shard s({.clip_norm = 0.5, .clip_with = {kShards[0], kShards[1]}});
   s.push(0);
   s.push(1);  // waits for its turn
   REQUIRE(s.fx.runs.size() == 1);
