@@ -109,8 +109,7 @@ std::string stages_table(const Blueprint& b) {
   for (const auto& chunk : b.chunks) {
     const auto at = static_cast<std::size_t>(chunk->index());
     const std::int32_t stage = b.schedule->stage_of(chunk->index());
-    const std::int32_t next = chunk->last() ? 0 : b.schedule->behind(chunk->index());
-    const bool sends = !chunk->last() && (b.grid || b.schedule->stage_of(next) != stage);
+    const std::int64_t sent = bytes_ahead(b, chunk->index());
     const std::int32_t last = stage + b.schedule->copies_of(chunk->index()) - 1;
     rows.push_back({concat("stage-", stage, last > stage ? concat("..", last) : ""),
                     std::to_string(chunk->index()),
@@ -120,7 +119,7 @@ std::string stages_table(const Blueprint& b) {
                     short_number(chunk->flops().total()),
                     duration(b.times[at].forward),
                     duration(b.times[at].input_gradient + b.times[at].weight_gradient),
-                    sends ? grouped(chunk->output_bytes()) + " B/sample" : ""});
+                    sent > 0 ? grouped(sent) + " B/sample" : ""});
   }
   return table(rows, "  ");
 }

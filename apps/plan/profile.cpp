@@ -45,21 +45,49 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// A network as one chunk a layer, on one stream.
+/// The network's layers in the order in which a micro-batch meets them: of one cut in width, a layer of each part, then the
+/// next one of each.
+Network in_step(const Blueprint& b) {
+  Network all = b.chunk_network();
+  const auto width = static_cast<std::size_t>(all.width);
+  std::size_t to = 0;
+  for (std::size_t c = 0; c < b.chunks.size(); c += width) {
+    for (std::size_t i = 0; i < b.chunks[c]->layers().size(); ++i) {
+      for (std::size_t t = 0; t < width; ++t, ++to) {
+        const std::size_t from = static_cast<std::size_t>(b.cut[c + t]) + i;
+        all.layers[to] = b.chunk_network().layers[from];
+        all.after[to] = b.chunk_network().after[from];
+      }
+    }
+  }
+  return all;
+}
+
+/// Puts what one of several parts has made, or its gradients, where it is to go on.
+void hand_on(std::vector<Bundle>& to, Bundle made, const WidthPart& from) {
+  std::vector<Bundle> pieces = for_parts(std::move(made), from);
+  for (std::size_t t = 0; t < pieces.size(); ++t) {
+    add_pieces(to[t], std::move(pieces[t]));
+  }
+}
+
+/// A network as one chunk a layer and part, on one stream.
 class LayerByLayer {
  public:
   explicit LayerByLayer(const Blueprint& b)
       : b_(b),
+        network_(in_step(b)),
+        width_(static_cast<std::size_t>(network_.width)),
         micro_batches_(b.schedule->options.micro_batches),
         // Whoever still holds weights keeps an update from writing in place.
         weights_shared_(b.schedule->delay_max > 0 && (b.view->stashes() || b.plans[0].keep > 1)),
         stream_(b.devices.front(), b.precision) {
-    const auto layers = static_cast<std::int32_t>(b.network.layers.size());
+    const auto layers = static_cast<std::int32_t>(network_.layers.size());
     std::vector<std::int64_t> first(static_cast<std::size_t>(layers));
     std::iota(first.begin(), first.end(), 0);
     const Rate rate = rate_of(b);
     for (std::int32_t i = 0; i < layers; ++i) {
-      Step step{.chunk = Chunk(b.network, first, i), .weights = {}, .optimizer = nullptr};
+      Step step{.chunk = Chunk(network_, first, i), .weights = {}, .optimizer = nullptr};
       for (Tensor& slice : step.chunk.initial_slices(stream_, b.experiment.seed())) {
         step.weights.push_back({.values = std::move(slice)});
       }
@@ -93,6 +121,10 @@ class LayerByLayer {
       step.times = {};
     }
   }
+
+  std::size_t layers() const { return steps_.size(); }
+
+  const Chunk& layer(std::size_t layer) const { return steps_[layer].chunk; }
 
   LayerProfile profile(std::size_t layer) const {
     LayerProfile profile = bytes_[layer];
@@ -143,35 +175,45 @@ class LayerByLayer {
 
   void forward() {
     bundles_.clear();
-    Bundle bundle{{"x", batch_.x}};
-    for (Step& step : steps_) {
-      ForwardPass out = timed(step.times.forward, [&] {
-        return step.chunk.forward(training(),
-                                  weights_of(step),
-                                  std::move(step.buffers),
-                                  bundle,
-                                  step.chunk.last() ? batch_.target : Tensor{},
-                                  true);
-      });
-      step.buffers = std::move(out.buffers);
-      step.stash = std::move(out.stash);
-      bundle = std::move(out.y);
-      if (bytes_.empty()) {
-        bundles_.push_back(bundle);
+    std::vector<Bundle> now(width_, Bundle{{"x", batch_.x}});
+    for (std::size_t i = 0; i < steps_.size(); i += width_) {
+      std::vector<Bundle> next(width_);
+      for (std::size_t t = 0; t < width_; ++t) {
+        Step& step = steps_[i + t];
+        ForwardPass out = timed(step.times.forward, [&] {
+          return step.chunk.forward(training(),
+                                    weights_of(step),
+                                    std::move(step.buffers),
+                                    now[t],
+                                    step.chunk.last() ? batch_.target : Tensor{},
+                                    true);
+        });
+        step.buffers = std::move(out.buffers);
+        step.stash = std::move(out.stash);
+        if (bytes_.empty()) {
+          bundles_.push_back(out.y);
+        }
+        hand_on(next, std::move(out.y), step.chunk.part());
       }
+      now = std::move(next);
     }
   }
 
   void backward() {
     bundles_.clear();
-    Bundle error;
-    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-      InputGradient out = timed(step->times.input_gradient, [&] {
-        return step->chunk.input_gradient(
-            training(), weights_of(*step), std::move(step->stash), std::move(error));
-      });
-      step->stash = std::move(out.deltas);
-      error = std::move(out.dx);
+    std::vector<Bundle> errors(width_);
+    for (std::size_t i = steps_.size(); i > 0; i -= width_) {
+      std::vector<Bundle> before(width_);
+      for (std::size_t t = 0; t < width_; ++t) {
+        Step& step = steps_[i - width_ + t];
+        InputGradient out = timed(step.times.input_gradient, [&] {
+          return step.chunk.input_gradient(
+              training(), weights_of(step), std::move(step.stash), std::move(errors[t]));
+        });
+        step.stash = std::move(out.deltas);
+        hand_on(before, std::move(out.dx), step.chunk.part());
+      }
+      errors = std::move(before);
     }
     for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
       // Of several micro-batches all but the first add to what is there.
@@ -247,23 +289,25 @@ class LayerByLayer {
   }
 
   const Blueprint& b_;
+  Network network_;
+  std::size_t width_;
   std::int32_t micro_batches_;
   bool weights_shared_;
   Stream stream_;
   Batch batch_;
-  std::vector<Step> steps_;          // by layer
+  std::vector<Step> steps_;          // by layer and part
   std::vector<Bundle> bundles_;      // by layer: its outputs, until bytes_ are known
   std::vector<LayerProfile> bytes_;  // by layer, without seconds
 };
 
 /// A layer that seems faster than any device can be was not timed.
-void check_rates(const Blueprint& b, const NetworkProfile& profile) {
+void check_rates(const Blueprint& b, const LayerByLayer& network, const NetworkProfile& profile) {
   const double rate_max = b.devices.front().kind == DeviceKind::cpu ? kCpuRateMax : kGpuRateMax;
   for (std::size_t i = 0; i < profile.layers.size(); ++i) {
     const double seconds = profile.layers[i].seconds();
     TROUPE_CHECK(profile.flops[i] < kFlopsChecked || profile.flops[i] < rate_max * seconds,
                  fill_in("[measure_layers] layer {} cannot have done {} FLOPs in {} s",
-                         b.network.layers[i]->name(),
+                         network.layer(i).layers().front()->name(),
                          profile.flops[i],
                          seconds));
   }
@@ -295,17 +339,22 @@ Result<NetworkProfile> measure_layers(const Blueprint& b) {
     network.pass();
     ++profile.passes;
   }
-  const bool recompute = b.experiment.pipeline().activations() == proto::Pipeline::recompute;
   const auto rows =
       static_cast<double>(b.experiment.data().batch_size() / b.schedule->options.micro_batches);
-  for (std::size_t i = 0; i < b.network.layers.size(); ++i) {
+  for (std::size_t i = 0; i < network.layers(); ++i) {
     profile.layers.push_back(network.profile(i));
-    profile.layers.back().input_gradient += recompute ? profile.layers.back().forward : 0;
-    const Flops flops = b.network.layers[i]->flops();
-    profile.flops.push_back(
-        rows * (flops.forward + (i == 0 ? 0 : flops.input_gradient) + flops.weight_gradient));
+    profile.flops.push_back(rows * network.layer(i).flops().total());
   }
-  check_rates(b, profile);
+  check_rates(b, network, profile);
+  return b.experiment.pipeline().activations() == proto::Pipeline::recompute
+             ? recomputing(std::move(profile))
+             : profile;
+}
+
+NetworkProfile recomputing(NetworkProfile profile) {
+  for (LayerProfile& layer : profile.layers) {
+    layer.input_gradient += layer.forward;
+  }
   return profile;
 }
 

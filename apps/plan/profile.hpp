@@ -13,7 +13,7 @@
 namespace troupe {
 
 struct NetworkProfile {
-  std::vector<LayerProfile> layers;  // of a micro-batch
+  std::vector<LayerProfile> layers;  // of a micro-batch, in the order of the network
   std::vector<double> flops;         // of a micro-batch, by layer, as counted
   int passes = 0;                    // each time is the median of so many
 };
@@ -26,9 +26,15 @@ struct NetworkProfile {
 /// behind the layer would send, of the parameters that it owns, and of the tensors that it is the
 /// first to keep.
 ///
-/// Weights stay as they are, and the blueprint's chunks do not matter. Takes about a second; seven
+/// Of a network that is cut in width, layers are those of each part in turn, junctions among them: layer i of part t of T is
+/// number i T + t.
+///
+/// Weights stay as they are, and the blueprint's cut in depth does not matter. Takes about a second; seven
 /// passes where one takes longer. Error (usage) where stages are on the CPU and on GPUs: seconds of
 /// the one say nothing of the other.
 Result<NetworkProfile> measure_layers(const Blueprint& blueprint);
+
+/// The same with pipeline.activations=recompute.
+NetworkProfile recomputing(NetworkProfile profile);
 
 }  // namespace troupe

@@ -2,18 +2,20 @@
 
 #include "apps/plan/forecast.hpp"
 #include "apps/plan/memory.hpp"
+#include "apps/topologies/checks.hpp"
 #include "experiment.pb.h"
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <optional>
 #include <utility>
 
 namespace troupe {
 namespace {
 
-constexpr int kBlocksMax = 4;              // a stage, that a mixed pipe is made of
-constexpr double kWorthMoreChunks = 1.02;  // times the throughput
+constexpr int kBlocksMax = 4;                 // a stage, that a mixed pipe is made of
+constexpr double kWorthMoreStaleness = 1.02;  // times the throughput
 
 /// Equal shares of each device's memory for its chunks: the smallest; 0 where one is not known.
 std::int64_t memory_share(const Blueprint& b) {
@@ -42,19 +44,66 @@ bool fits_into_memory(const Blueprint& b) {
   });
 }
 
-/// `b`, cut and placed like this.
-Result<Blueprint> arranged(Blueprint b, const std::vector<MixedPlan::Chunk>& chunks) {
+/// `b` like this. Error where it is refused, as some policies refuse the delays of a deep pipe.
+Result<Blueprint> arranged(Blueprint b, const Arrangement& how) {
   proto::Pipeline& pipeline = *b.experiment.mutable_pipeline();
-  pipeline.clear_cut();
-  pipeline.clear_stage_of();
-  for (const MixedPlan::Chunk& chunk : chunks) {
-    pipeline.add_stage_of(chunk.stage);
-    if (chunk.first > 0) {
-      pipeline.add_cut(chunk.first);
-    }
-  }
+  pipeline.mutable_cut()->Assign(how.cut.begin(), how.cut.end());
+  pipeline.mutable_copies()->Assign(how.copies.begin(), how.copies.end());
+  pipeline.mutable_stage_of()->Assign(how.stage_of.begin(), how.stage_of.end());
+  TROUPE_TRY(check_experiment(b.experiment));
   TROUPE_TRY(schedule_blueprint(b));
   return b;
+}
+
+Arrangement arrangement_of(const ContiguousPlan& plan) {
+  Arrangement how;
+  bool alternates = false;
+  for (const ContiguousPlan::Stage& stage : plan.stages) {
+    how.copies.push_back(stage.replicas);
+    alternates = alternates || stage.replicas > 1;
+    if (stage.first > 0) {
+      how.cut.push_back(stage.first);
+    }
+  }
+  if (!alternates) {
+    how.copies.clear();
+  }
+  return how;
+}
+
+Arrangement arrangement_of(const MixedPlan& plan) {
+  Arrangement how;
+  for (const MixedPlan::Chunk& chunk : plan.chunks) {
+    how.stage_of.push_back(chunk.stage);
+    if (chunk.first > 0) {
+      how.cut.push_back(chunk.first);
+    }
+  }
+  return how;
+}
+
+/// `b` as the first of `all` that no later one beats by 2 %. Error (usage), `otherwise`, where none is allowed and fits.
+Result<Blueprint> best_of(const Blueprint& b,
+                          const std::vector<Arrangement>& all,
+                          const NetworkProfile& profile,
+                          const Error& otherwise) {
+  std::optional<Blueprint> best;
+  double fastest = 0;
+  for (const Arrangement& how : all) {
+    auto candidate = arranged(b, how);
+    if (!candidate || !fits_into_memory(*candidate)) {
+      continue;
+    }
+    const double rate = predict(*candidate, profile).samples_per_second;
+    if (rate > kWorthMoreStaleness * fastest) {
+      fastest = rate;
+      best = *std::move(candidate);
+    }
+  }
+  if (!best) {
+    return otherwise;
+  }
+  return *std::move(best);
 }
 
 }  // namespace
@@ -63,6 +112,8 @@ PartitionProblem partition_problem(const Blueprint& b, const NetworkProfile& pro
   PartitionProblem problem{.layers = profile.layers, .skips = {}};  // open skips are in the outputs
   problem.stages = b.schedule->chunks;
   problem.memory_max = memory_share(b);
+  problem.replicas = b.schedule->copies;
+  problem.devices = problem.replicas.empty() ? 0 : b.schedule->options.stages;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     const ChunkMemory memory = memory_of(b, c);
     // All in multiples of the weights, moments too.
@@ -81,69 +132,77 @@ PartitionProblem partition_problem(const Blueprint& b, const NetworkProfile& pro
 Result<std::vector<std::int64_t>> profiled_cut(const Blueprint& b, const NetworkProfile& profile) {
   auto plan = partition_contiguous(partition_problem(b, profile));
   TROUPE_TRY(plan);
-  std::vector<std::int64_t> cut;
-  for (std::size_t c = 1; c < plan->stages.size(); ++c) {
-    cut.push_back(plan->stages[c].first);
-  }
-  return cut;
+  return arrangement_of(*plan).cut;
 }
 
-Result<std::vector<std::int64_t>> measured_cut(const Blueprint& b) {
-  const auto profile = measure_layers(b);
-  auto cut =
-      profile ? profiled_cut(b, *profile) : Result<std::vector<std::int64_t>>(profile.error());
-  if (!cut) {
-    return Error{cut.error().kind, "pipeline.partition: " + cut.error().message};
+std::vector<Arrangement> profiled_arrangements(const Blueprint& b, const NetworkProfile& profile) {
+  const Schedule& schedule = *b.schedule;
+  const proto::Pipeline& pipeline = b.experiment.pipeline();
+  std::vector<Arrangement> all;
+  PartitionProblem problem = partition_problem(b, profile);
+  if (const auto plan = partition_contiguous(problem)) {
+    all.push_back({.cut = arrangement_of(*plan).cut,
+                   .copies = {pipeline.copies().begin(), pipeline.copies().end()},
+                   .stage_of = {pipeline.stage_of().begin(), pipeline.stage_of().end()}});
   }
-  return cut;
+  const bool may_have_fewer = !schedule.flushed && schedule.copies.empty() &&
+                              schedule.chunks == schedule.options.stages &&
+                              pipeline.stage_of().empty();
+  problem.devices = schedule.options.stages;
+  for (problem.stages = schedule.chunks - 1; may_have_fewer && problem.stages > 1;
+       --problem.stages) {
+    const auto plan = partition_contiguous(problem);
+    Arrangement how = plan ? arrangement_of(*plan) : Arrangement{};
+    if (std::accumulate(how.copies.begin(), how.copies.end(), std::int64_t{0}) == problem.devices) {
+      all.push_back(std::move(how));
+    }
+  }
+  return all;
+}
+
+Result<Blueprint> profiled_blueprint(const Blueprint& b, const NetworkProfile& profile) {
+  const auto cut = profiled_cut(b, profile);
+  return best_of(
+      b,
+      profiled_arrangements(b, profile),
+      profile,
+      cut ? Error{ErrorKind::usage, "partition: no profiled cut fits into memory"} : cut.error());
 }
 
 Result<Blueprint> mixed_blueprint(const Blueprint& b, const NetworkProfile& profile) {
   auto plain = arranged(b, {});
   TROUPE_TRY(plain);
   PartitionProblem problem = partition_problem(*plain, profile);
-  std::vector<std::vector<MixedPlan::Chunk>> candidates;
+  std::vector<Arrangement> all;
   const auto contiguous = partition_contiguous(problem);
   if (contiguous) {
-    auto& chunks = candidates.emplace_back();
-    for (const ContiguousPlan::Stage& stage : contiguous->stages) {
-      chunks.push_back({stage.first, stage.last, static_cast<std::int32_t>(chunks.size())});
-    }
+    Arrangement& how = all.emplace_back(arrangement_of(*contiguous));
+    how.stage_of.resize(contiguous->stages.size());
+    std::iota(how.stage_of.begin(), how.stage_of.end(), 0);
   }
   problem.memory_max = 0;  // depends on the number of chunks: looked at below
   for (int blocks = 2; blocks <= kBlocksMax; ++blocks) {
     const auto mixed = partition_mixed(problem, blocks);
     TROUPE_TRY(mixed);
-    candidates.push_back(mixed->chunks);
+    all.push_back(arrangement_of(*mixed));
   }
-  std::optional<Blueprint> best;
-  double fastest = 0;
-  for (const std::vector<MixedPlan::Chunk>& chunks : candidates) {
-    // Some policies refuse the delays of a deep pipe.
-    auto candidate = arranged(b, chunks);
-    if (!candidate || !fits_into_memory(*candidate)) {
-      continue;
-    }
-    const double rate = predict(*candidate, profile).samples_per_second;
-    if (rate > kWorthMoreChunks * fastest) {
-      fastest = rate;
-      best = *std::move(candidate);
-    }
-  }
-  if (!best) {
-    return contiguous ? Error{ErrorKind::usage, "partition: no mixed cut fits into memory"}
-                      : contiguous.error();
-  }
-  return *std::move(best);
+  return best_of(b,
+                 all,
+                 profile,
+                 contiguous ? Error{ErrorKind::usage, "partition: no mixed cut fits into memory"}
+                            : contiguous.error());
 }
 
-Result<Blueprint> measured_mix(const Blueprint& b) {
+Result<Blueprint> measured_blueprint(const Blueprint& b) {
+  const bool mixed = b.experiment.pipeline().partition() == proto::Pipeline::mixed;
   const auto profile = measure_layers(b);
-  auto mix = profile ? mixed_blueprint(b, *profile) : Result<Blueprint>(profile.error());
-  if (!mix) {
-    return Error{mix.error().kind, "pipeline.partition: " + mix.error().message};
+  auto made = !profile ? Result<Blueprint>(profile.error())
+              : mixed  ? mixed_blueprint(b, *profile)
+                       : profiled_blueprint(b, *profile);
+  if (!made) {
+    return Error{made.error().kind, "pipeline.partition: " + made.error().message};
   }
-  return mix;
+  return made;
 }
 
 std::string list_text(const std::vector<std::int64_t>& numbers) {
@@ -156,16 +215,18 @@ std::string list_text(const std::vector<std::int64_t>& numbers) {
 
 std::vector<ChunkTimes> chunk_times(const Blueprint& b, const NetworkProfile& profile) {
   std::vector<ChunkTimes> times(b.cut.size());
+  const auto width = static_cast<std::size_t>(b.schedule->width);
+  std::size_t before = 0;  // layers of each part
   for (std::size_t c = 0; c < b.cut.size(); ++c) {
-    const auto last =
-        c + 1 < b.cut.size() ? static_cast<std::size_t>(b.cut[c + 1]) : profile.layers.size();
-    for (auto i = static_cast<std::size_t>(b.cut[c]); i < last; ++i) {
-      const LayerProfile& layer = profile.layers[i];
+    const std::size_t layers = b.chunks[c]->layers().size();
+    for (std::size_t i = before; i < before + layers; ++i) {
+      const LayerProfile& layer = profile.layers[i * width + c % width];
       times[c].forward += layer.forward;
       times[c].input_gradient += layer.input_gradient;
       times[c].weight_gradient += layer.weight_gradient;
       times[c].update += layer.update * b.schedule->options.micro_batches;
     }
+    before += c % width + 1 == width ? layers : 0;
   }
   return times;
 }
@@ -177,8 +238,10 @@ Throughput predict(const Blueprint& b, const NetworkProfile& profile) {
   std::vector<double> stages(static_cast<std::size_t>(b.schedule->options.stages));
   for (std::size_t c = 0; c < timed.times.size(); ++c) {
     const ChunkTimes& t = timed.times[c];
-    stages[static_cast<std::size_t>(b.schedule->stage_of(static_cast<std::int32_t>(c)))] +=
-        t.forward + t.input_gradient + t.weight_gradient + t.update / M;
+    const auto chunk = static_cast<std::int32_t>(c);
+    stages[static_cast<std::size_t>(b.schedule->stage_of(chunk))] +=
+        (t.forward + t.input_gradient + t.weight_gradient + t.update / M) /
+        b.schedule->copies_of(chunk);
   }
   const Forecast forecast = troupe::forecast(timed);
   const auto slowest = std::max_element(stages.begin(), stages.end());

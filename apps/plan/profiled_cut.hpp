@@ -19,8 +19,24 @@ PartitionProblem partition_problem(const Blueprint& blueprint, const NetworkProf
 Result<std::vector<std::int64_t>> profiled_cut(const Blueprint& blueprint,
                                                const NetworkProfile& profile);
 
-/// Measures, then cuts.
-Result<std::vector<std::int64_t>> measured_cut(const Blueprint& blueprint);
+/// Which layers and stages the chunks have: pipeline.cut, copies and stage_of.
+struct Arrangement {
+  std::vector<std::int64_t> cut;
+  std::vector<std::int64_t> copies{};
+  std::vector<std::int64_t> stage_of{};
+};
+
+/// How PipeDream's planner arranges `blueprint`, each the fastest of its kind: the profiled cut, and, of a
+/// schedule that never flushes, K - 1, K - 2, ..., 2 chunks that share all K stages as alternates. Copies that the
+/// experiment has stay. What fits into no memory is left out; whether the experiment may have alternates is the caller's
+/// to see.
+std::vector<Arrangement> profiled_arrangements(const Blueprint& blueprint,
+                                               const NetworkProfile& profile);
+
+/// `blueprint` as pipeline.partition profiled makes it: with the profiled cut, or with the arrangement in alternates that
+/// promises most, if that is 2 % more throughput than any of more chunks; its experiment gets pipeline.cut and
+/// pipeline.copies. Error (usage) where nothing fits.
+Result<Blueprint> profiled_blueprint(const Blueprint& blueprint, const NetworkProfile& profile);
 
 /// `blueprint` as pipeline.partition mixed makes it: its experiment gets pipeline.cut and
 /// pipeline.stage_of. It begins with the profiled cut, one chunk a stage; the assignments of 2 K,
@@ -29,18 +45,19 @@ Result<std::vector<std::int64_t>> measured_cut(const Blueprint& blueprint);
 /// (usage) where nothing fits.
 Result<Blueprint> mixed_blueprint(const Blueprint& blueprint, const NetworkProfile& profile);
 
-/// Measures, then mixes.
-Result<Blueprint> measured_mix(const Blueprint& blueprint);
+/// Measures, then makes what pipeline.partition, profiled or mixed, says.
+Result<Blueprint> measured_blueprint(const Blueprint& blueprint);
 
 /// "[1,2]", as --set takes it.
 std::string list_text(const std::vector<std::int64_t>& numbers);
 
-/// Of `blueprint` as it is cut, were all layers to take the profile's times; links cost nothing.
+/// Of `blueprint` as it is cut, were all layers to take the profile's times; links cost nothing. Where it is cut in width,
+/// the profile is of that width.
 std::vector<ChunkTimes> chunk_times(const Blueprint& blueprint, const NetworkProfile& profile);
 
 struct Throughput {
   std::int32_t slowest_stage = 0;
-  double slowest_seconds = 0;     // of its work on one micro-batch
+  double slowest_seconds = 0;  // of its work on one micro-batch; of alternates, each has its share
   double samples_per_second = 0;  // once the pipe is full, by the schedule
   double idle = 0;                // share of all stages' time, then
 };

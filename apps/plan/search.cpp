@@ -3,6 +3,7 @@
 #include "apps/cli/text.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/plan/profiled_cut.hpp"
+#include "apps/plan/traffic.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
@@ -49,6 +50,9 @@ class Search {
   }
 
  private:
+  /// Rows of a micro-batch, width, whether weights are late, activations.
+  using Key = std::tuple<std::int64_t, std::int64_t, bool, proto::Pipeline::Activations>;
+
   Result<void> try_pipes(std::int64_t replicas, std::int64_t micro_batches) {
     const std::int64_t batch = b_.experiment.data().batch_size();
     const bool divided = replicas > 1 && b_.experiment.replicas().count() == 1;
@@ -62,62 +66,62 @@ class Search {
               concat("data.batch_size=", batch / replicas)};
     }
     sets.push_back(concat("pipeline.micro_batches=", micro_batches));
-    for (std::int64_t stages = 1; stages * replicas <= options_.workers; ++stages) {
-      for (const ScheduleScheme& scheme : schedule_schemes()) {
-        const bool sensible = stages > 1 ? scheme.fills : scheme.info.name == "one_f_one_b";
-        if (!sensible || !schedule_schemes().built_in(scheme) ||
-            (!scheme.flushed && b_.schedule->flushed)) {
-          continue;
-        }
-        for (const char* activations : {"fifo", "recompute"}) {
-          Sets all = sets;
-          all.insert(all.end(),
-                     {concat("pipeline.stages=", stages),
-                      schedule_assignment(scheme),
-                      concat("pipeline.activations=", activations)});
-          TROUPE_TRY(try_cuts(all, stages));
-        }
+    for (std::int64_t width = 1; width * replicas <= options_.workers; width *= 2) {
+      const bool own = width == b_.experiment.pipeline().width();
+      const Sets with_width = own ? sets : joined(sets, concat("pipeline.width=", width));
+      for (std::int64_t stages = 1; stages * width * replicas <= options_.workers; ++stages) {
+        TROUPE_TRY(
+            try_schedules(joined(with_width, concat("pipeline.stages=", stages)), stages, width));
       }
     }
     return {};
   }
 
-  /// With a chunk for each stage (or as many as the schedule wants), and with fewer that have alternates.
-  Result<void> try_cuts(const Sets& sets, std::int64_t stages) {
-    const auto plain = made_of(sets);
+  static Sets joined(Sets sets, std::string more) {
+    sets.push_back(std::move(more));
+    return sets;
+  }
+
+  Result<void> try_schedules(const Sets& sets, std::int64_t stages, std::int64_t width) {
+    for (const ScheduleScheme& scheme : schedule_schemes()) {
+      const bool sensible = stages > 1 ? scheme.fills : scheme.info.name == "one_f_one_b";
+      if (!sensible || !schedule_schemes().built_in(scheme) ||
+          (!scheme.flushed && b_.schedule->flushed)) {
+        continue;
+      }
+      const Sets scheduled = joined(sets, schedule_assignment(scheme));
+      for (const char* activations : {"fifo", "recompute"}) {
+        TROUPE_TRY(
+            try_cuts(joined(scheduled, concat("pipeline.activations=", activations)), width));
+      }
+    }
+    return {};
+  }
+
+  /// With a chunk for each stage (or as many as the schedule wants), and with fewer that have alternates. Cuts are made by
+  /// the times of whole layers; how long a part of `width` takes is measured, too.
+  Result<void> try_cuts(const Sets& sets, std::int64_t width) {
+    const auto plain = made_of(joined(sets, "pipeline.width=1"));
     if (!plain) {
       return {};  // it is refused
     }
-    const NetworkProfile* profile = nullptr;
-    if (auto measured = profile_of(*plain); measured) {
-      profile = *measured;
-    } else {
-      return measured.error();
-    }
-    if (const auto cut = profiled_cut(*plain, *profile)) {
-      add(sets, *cut, *profile);
-    }
-    for (std::int64_t chunks = 2; chunks < stages; ++chunks) {
-      PartitionProblem problem = partition_problem(*plain, *profile);
-      problem.stages = static_cast<std::int32_t>(chunks);
-      problem.devices = static_cast<std::int32_t>(stages);
-      if (const auto plan = partition_contiguous(problem); plan && !plain->schedule->flushed) {
-        std::vector<std::int64_t> cut;
-        std::vector<std::int64_t> copies;
-        std::int64_t all = 0;
-        for (const ContiguousPlan::Stage& stage : plan->stages) {
-          copies.push_back(stage.replicas);
-          all += stage.replicas;
-          if (stage.first > 0) {
-            cut.push_back(stage.first);
-          }
-        }
-        if (all == stages) {
-          Sets more = sets;
-          more.push_back("pipeline.copies=" + list_text(copies));
-          add(more, cut, *profile);
-        }
+    const auto whole = profile_of(*plain);
+    TROUPE_TRY(whole);
+    for (const Arrangement& how : profiled_arrangements(*plain, **whole)) {
+      Sets all = sets;
+      if (!how.copies.empty()) {
+        all.push_back("pipeline.copies=" + list_text(how.copies));
       }
+      if (!how.cut.empty()) {
+        all.push_back("pipeline.cut=" + list_text(how.cut));
+      }
+      const auto made = made_of(all);
+      if (!made) {
+        continue;
+      }
+      const auto own = width > 1 ? profile_of(*made) : whole;
+      TROUPE_TRY(own);
+      add(std::move(all), *made, **own);
     }
     return {};
   }
@@ -142,44 +146,46 @@ class Search {
     return made ? std::optional(*std::move(made)) : std::nullopt;
   }
 
-  /// Measured once for each size of a micro-batch.
+  /// Measured once for each size of a micro-batch, each width, and each way to keep weights.
   Result<const NetworkProfile*> profile_of(const Blueprint& b) {
-    const std::int64_t rows =
-        b.experiment.data().batch_size() / b.experiment.pipeline().micro_batches();
-    const auto key = std::pair(rows, b.experiment.pipeline().activations());
-    if (const auto found = profiles_.find(key); found != profiles_.end()) {
-      return &found->second;
+    const proto::Pipeline& pipeline = b.experiment.pipeline();
+    const std::int64_t rows = b.experiment.data().batch_size() / pipeline.micro_batches();
+    const auto key = [&](proto::Pipeline::Activations activations) {
+      return Key(rows, pipeline.width(), b.schedule->delay_max > 0, activations);
+    };
+    if (!profiles_.contains(key(proto::Pipeline::fifo))) {
+      Blueprint kept = b;
+      kept.experiment.mutable_pipeline()->set_activations(proto::Pipeline::fifo);
+      auto profile = measure_layers(kept);
+      TROUPE_TRY(profile);
+      profiles_[key(proto::Pipeline::recompute)] = recomputing(*profile);
+      profiles_[key(proto::Pipeline::fifo)] = *std::move(profile);
     }
-    auto profile = measure_layers(b);
-    TROUPE_TRY(profile);
-    return &profiles_.emplace(key, *std::move(profile)).first->second;
+    return &profiles_.at(key(pipeline.activations()));
   }
 
-  void add(Sets sets, const std::vector<std::int64_t>& cut, const NetworkProfile& profile) {
-    if (!cut.empty()) {
-      sets.push_back("pipeline.cut=" + list_text(cut));
-    }
-    const auto b = made_of(sets);
-    if (!b) {
-      return;
-    }
+  void add(Sets sets, const Blueprint& b, const NetworkProfile& profile) {
     Grid grid{.sets = std::move(sets),
-              .seconds = static_cast<double>(b->experiment.data().batch_size()) /
-                         predict(*b, profile).samples_per_second,
-              .staleness = b->schedule->delay_max};
-    std::vector<double> taken(static_cast<std::size_t>(b->schedule->options.stages));
-    const auto replicas = static_cast<double>(b->experiment.replicas().count());
+              .seconds = static_cast<double>(b.experiment.data().batch_size()) /
+                         predict(b, profile).samples_per_second,
+              .staleness = b.schedule->delay_max};
+    std::vector<double> taken(static_cast<std::size_t>(b.schedule->options.stages));
+    const auto replicas = static_cast<double>(b.experiment.replicas().count());
     double parameters = 0;
-    for (const auto& chunk : b->chunks) {
+    for (const auto& chunk : b.chunks) {
       const std::int32_t c = chunk->index();
-      const std::int32_t stage = b->schedule->stage_of(c);
-      taken[static_cast<std::size_t>(stage)] += memory_of(*b, c).total();
-      parameters += static_cast<double>(chunk->layout().bytes());
-      if (!chunk->last() && b->schedule->stage_of(c + 1) != stage) {
-        grid.bytes +=
-            2 * replicas *
-            static_cast<double>(chunk->output_bytes() * b->experiment.data().batch_size());
+      const ChunkMemory memory = memory_of(b, c);
+      const std::int32_t copies = b.schedule->copies_of(c);
+      // What alternates share stands with the first of them.
+      taken[static_cast<std::size_t>(b.schedule->stage_of(c))] +=
+          memory.total() - memory.activations;
+      for (std::int32_t copy = 0; copy < copies; ++copy) {
+        taken[static_cast<std::size_t>(b.schedule->stage_of(c, copy))] +=
+            memory.activations / copies;
       }
+      parameters += static_cast<double>(chunk->layout().bytes());
+      grid.bytes +=
+          2 * replicas * static_cast<double>(bytes_ahead(b, c) * b.experiment.data().batch_size());
     }
     grid.bytes += 2 * (replicas - 1) * parameters;
     grid.memory = *std::max_element(taken.begin(), taken.end());
@@ -190,16 +196,13 @@ class Search {
 
   const Blueprint& b_;
   const SearchOptions options_;
-  std::map<std::pair<std::int64_t, int>, NetworkProfile> profiles_;
+  std::map<Key, NetworkProfile> profiles_;
   std::vector<Grid> grids_;
 };
 
 }  // namespace
 
 Result<std::vector<Grid>> search_grids(const Blueprint& blueprint, const SearchOptions& options) {
-  if (blueprint.grid) {
-    return usage_error("--search measures layers that are whole; use pipeline.width=1");
-  }
   return Search(blueprint, options).run();
 }
 
@@ -225,6 +228,18 @@ std::string grids_text(const std::vector<Grid>& grids, const std::string& comman
       grids.size(),
       table(rows, "  "),
       lines);
+}
+
+std::string grids_csv(const std::vector<Grid>& grids) {
+  std::string text = "seconds,memory_bytes,sent_bytes,staleness,settings\n";
+  for (const Grid& grid : grids) {
+    text += concat(grid.seconds, ',', grid.memory, ',', grid.bytes, ',', grid.staleness, ",\"");
+    for (std::size_t i = 0; i < grid.sets.size(); ++i) {
+      text += (i > 0 ? " " : "") + grid.sets[i];
+    }
+    text += "\"\n";
+  }
+  return text;
 }
 
 }  // namespace troupe

@@ -193,6 +193,23 @@ std::string sent_text(const Blueprint& b) {
                                table(rows, "  "));
 }
 
+std::int64_t bytes_ahead(const Blueprint& b, std::int32_t chunk) {
+  const Schedule& schedule = *b.schedule;
+  const Chunk& from = *b.chunks[static_cast<std::size_t>(chunk)];
+  const auto behind = static_cast<std::size_t>(chunk) + 1;
+  const std::int64_t last = behind < b.cut.size() ? b.cut[behind] : 0;
+  std::int64_t bytes = 0;
+  for (std::int32_t part = 0; !from.last() && part < schedule.width; ++part) {
+    const std::int32_t to = schedule.stage_of(schedule.behind(chunk, part));
+    bytes +=
+        to == schedule.stage_of(chunk)
+            ? 0
+            : bytes_for(
+                  b.chunk_network().after[static_cast<std::size_t>(last - 1)], from.part(), part);
+  }
+  return bytes;
+}
+
 std::string traffic_text(const Blueprint& b) {
   const auto traffic = traffic_of(b);
   if (!traffic) {

@@ -1,4 +1,4 @@
-// How many bytes a run sends, between replicas and servers or from replica to replica, before it is run.
+// How many bytes a run sends, between stages, replicas and servers, before it is run.
 #pragma once
 
 #include "apps/topologies/blueprint.hpp"
@@ -29,6 +29,9 @@ struct SentBy {
 /// replicas. Whoever sends nothing, or what is decided as the run goes on, is not in it; nobody where modules are decoupled, or
 /// stages have parts.
 std::vector<SentBy> sent_by_actors(const Blueprint& blueprint);
+
+/// Bytes of a sample that the stages of `chunk` send other stages after its forward. What goes back is as much.
+std::int64_t bytes_ahead(const Blueprint& blueprint, std::int32_t chunk);
 
 /// Lines of `plan`, or "".
 std::string traffic_text(const Blueprint& blueprint);

@@ -167,6 +167,9 @@ proto::Experiment with_measured_cuts(proto::Experiment whole, const std::vector<
     if (pipeline.partition() == proto::Pipeline::mixed) {
       keep("pipeline.stage_of", pipeline.stage_of());
     }
+    if (!pipeline.copies().empty()) {
+      keep("pipeline.copies", pipeline.copies());
+    }
   }
   return whole;
 }

@@ -118,22 +118,16 @@ Result<void> read_network(Blueprint& b) {
 /// Where pipeline.partition wants layers to be measured and their cut is not known yet: measures,
 /// and cuts.
 Result<void> measured_partition(Blueprint& b) {
-  proto::Pipeline& pipeline = *b.experiment.mutable_pipeline();
+  const proto::Pipeline& pipeline = b.experiment.pipeline();
   const bool mixed = pipeline.partition() == proto::Pipeline::mixed;
   if (!(mixed || pipeline.partition() == proto::Pipeline::profiled) || !pipeline.cut().empty() ||
       (mixed ? b.schedule->options.stages : b.schedule->chunks) == 1) {
     return {};
   }
-  if (mixed) {
-    auto mix = measured_mix(b);
-    TROUPE_TRY(mix);
-    b = *std::move(mix);
-    return {};
-  }
-  auto cut = measured_cut(b);
-  TROUPE_TRY(cut);
-  pipeline.mutable_cut()->Assign(cut->begin(), cut->end());
-  return cut_blueprint(b, *cut);
+  auto measured = measured_blueprint(b);
+  TROUPE_TRY(measured);
+  b = *std::move(measured);
+  return {};
 }
 
 /// The link to the servers, and evaluations where it lets weights be seen.

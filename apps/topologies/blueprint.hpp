@@ -86,7 +86,7 @@ Result<void> schedule_blueprint(Blueprint& blueprint);
 
 /// Checks everything that can be checked before a run, what needs no data before that is opened. Error
 /// (usage or data) with key, value and what would be right. Where pipeline.partition is `profiled` and no cut is given, it measures the
-/// layers and sets pipeline.cut; where it is `mixed`, pipeline.stage_of too. `data`: instead of the
+/// layers and sets pipeline.cut, and pipeline.copies where that promises more; where it is `mixed`, pipeline.stage_of too. `data`: instead of the
 /// experiment's; empty: that is opened.
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved,
                                  std::shared_ptr<const Dataset> data = nullptr);

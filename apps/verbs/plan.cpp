@@ -86,6 +86,18 @@ std::string layers_table(const Blueprint& b, const NetworkProfile& profile) {
   return table(rows, "  ");
 }
 
+/// "[0,1..2,3]": the stages of each chunk.
+std::string stages_of(const Schedule& schedule) {
+  std::string text;
+  for (std::int32_t c = 0; c < schedule.chunks; ++c) {
+    const std::int32_t first = schedule.stage_of(c);
+    const std::int32_t copies = schedule.copies_of(c);
+    text +=
+        concat(text.empty() ? "" : ",", first, copies > 1 ? concat("..", first + copies - 1) : "");
+  }
+  return "[" + text + "]";
+}
+
 void add_cut(Rows& rows,
              const std::string& name,
              const Blueprint& b,
@@ -96,7 +108,7 @@ void add_cut(Rows& rows,
                   concat("stage-", p.slowest_stage, " ", duration(p.slowest_seconds)),
                   percent(p.idle),
                   short_number(p.samples_per_second),
-                  list_text({b.schedule->placement.begin(), b.schedule->placement.end()})});
+                  stages_of(*b.schedule)});
 }
 
 /// Each device: what its chunks need of what it has.
@@ -127,16 +139,13 @@ Result<std::string> describe_profile(const Blueprint& b) {
     by_flops.experiment.mutable_pipeline()->clear_stage_of();
     TROUPE_TRY(schedule_blueprint(by_flops));
   }
-  Blueprint by_time = by_flops;
-  auto cut = profiled_cut(by_time, *profile);
-  TROUPE_TRY(cut);
-  for (auto [blueprint, first_layers] :
-       {std::pair{&by_flops, std::vector<std::int64_t>{}}, std::pair{&by_time, *cut}}) {
-    TROUPE_TRY(cut_blueprint(*blueprint, first_layers));
-  }
+  by_flops.experiment.mutable_pipeline()->set_partition(proto::Pipeline::flops);
+  TROUPE_TRY(cut_blueprint(by_flops, {}));
+  const auto by_time = profiled_blueprint(by_flops, *profile);
+  TROUPE_TRY(by_time);
   Rows rows{{"", "cut", "slowest, a micro-batch", "idle", "samples/s", "stage_of"}};
   add_cut(rows, "flops", by_flops, *profile);
-  add_cut(rows, "profiled", by_time, *profile);
+  add_cut(rows, "profiled", *by_time, *profile);
   const bool mixes = b.schedule->options.stages > 1 &&
                      !schedule_schemes().find(b.schedule->options.name)->places_chunks();
   const auto mixed = mixes ? mixed_blueprint(b, *profile) : Result<Blueprint>(b);
@@ -147,7 +156,7 @@ Result<std::string> describe_profile(const Blueprint& b) {
   const auto is = [&](const Blueprint& shown) {
     return b.cut == shown.cut && b.schedule->placement == shown.schedule->placement;
   };
-  if (!is(by_flops) && !is(by_time) && !is(*mixed)) {
+  if (!is(by_flops) && !is(*by_time) && !is(*mixed)) {
     add_cut(rows, "as above", b, *profile);
   }
   return fill_in(
@@ -183,6 +192,9 @@ Result<std::string> search(const std::vector<Phase>& phases, const PlanArguments
   TROUPE_TRY(grids);
   if (grids->empty()) {
     return usage_error("--search: no grid fits into --memory {} MiB", arguments.memory);
+  }
+  if (!arguments.csv.empty()) {
+    TROUPE_TRY(write_file(arguments.csv, grids_csv(*grids)));
   }
   std::string command = "troupe run " + arguments.experiment.named();
   for (const std::string& set : arguments.experiment.settings()) {
@@ -252,7 +264,7 @@ Result<int> plan(Console& console, const PlanArguments& arguments) {
     TROUPE_TRY(found);
     text += *found;
   }
-  if (arguments.zero_bubble || !arguments.csv.empty()) {
+  if (arguments.zero_bubble || (!arguments.csv.empty() && !arguments.search)) {
     const auto told = schedule_found(*phases, arguments);
     TROUPE_TRY(told);
     text += *told;
@@ -287,7 +299,7 @@ Command declare_plan() {
             .range = OptionRange{1, kProcessesMax}},
            {.names = "--csv",
             .value = &arguments->csv,
-            .doc = "write the schedule, for pipeline.schedule.file",
+            .doc = "write the schedule, for pipeline.schedule.file; with --search all grids",
             .type = "FILE"},
            {
                .names = "--zero-bubble",
@@ -297,10 +309,10 @@ Command declare_plan() {
            {.names = "--search",
             .value = &arguments->search,
             .doc = "time each layer on this machine, and find the fastest replicas, stages, "
-                   "micro-batches and schedules"},
+                   "parts of them, micro-batches and schedules"},
            {.names = "--workers",
             .value = &arguments->workers,
-            .doc = "with --search: stages of all replicas together, at most (default: the cores)",
+            .doc = "with --search: stages in all, at most (default: the cores)",
             .type = "N",
             .range = OptionRange{1, 1024}},
            {.names = "--memory",

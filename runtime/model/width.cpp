@@ -304,6 +304,18 @@ std::vector<Bundle> for_parts(Bundle made, const WidthPart& from) {
   return all;
 }
 
+std::int64_t bytes_for(const BundleShape& made, const WidthPart& from, std::int64_t to) {
+  std::int64_t bytes = 0;
+  for (const NamedShape& entry : made) {
+    std::int64_t part = from.rank;
+    for (std::int64_t t = 0; from.parts > 1 && t < from.parts; ++t) {
+      part = entry.name == piece_for(t) ? t : part;
+    }
+    bytes += part == to ? 4 * entry.shape.elements() / entry.share : 0;
+  }
+  return bytes;
+}
+
 void add_pieces(Bundle& to, Bundle more) {
   if (to.empty() && more.size() == 1) {  // the rule, where no parts are
     to = std::move(more);

@@ -43,6 +43,9 @@ Result<SectionedNetwork> cut_in_width(const Network& network,
 /// there is no junction, go to the same part.
 std::vector<Bundle> for_parts(Bundle made, const WidthPart& from);
 
+/// Bytes of what a part has made (of a sample) that are for part `to`.
+std::int64_t bytes_for(const BundleShape& made, const WidthPart& from, std::int64_t to);
+
 /// Joins what parts have sent, in their order, whatever order it came in.
 void add_pieces(Bundle& to, Bundle more);
 

@@ -1,5 +1,6 @@
 // What a profile says of bytes and FLOPs, against the shapes; what follows from its seconds, against
 // sums made here and against runs on the virtual clock. No test looks at how long anything took.
+#include "apps/plan/memory.hpp"
 #include "apps/plan/profiled_cut.hpp"
 #include "apps/plan/search.hpp"
 #include "kernels/random.hpp"
@@ -253,7 +254,9 @@ TEST_CASE("the partition problem asks for what the scheme keeps", "[apps]") {
 }
 
 TEST_CASE("a profiled experiment keeps the cut that it found", "[apps]") {
-  const Blueprint found = blueprint(kSix, pipe(3, {"pipeline.partition=profiled"}));
+  const std::vector<std::string> profiled{"pipeline.partition=profiled",
+                                          "pipeline.micro_batches=2"};
+  const Blueprint found = blueprint(kSix, pipe(3, profiled));
   const auto& cut = found.experiment.pipeline().cut();
   REQUIRE(cut.size() == 2);
   CHECK(std::vector<std::int64_t>(found.cut.begin() + 1, found.cut.end()) ==
@@ -333,6 +336,86 @@ TEST_CASE("a mixed pipe is made where it balances better than every cut, and run
     const int to = 2 * updates / 3;
     const double rate = 16.0 * (to - from) / (done.at(to) - done.at(from));
     CHECK(rate == Approx(p.samples_per_second).epsilon(1e-9));
+  }
+}
+
+TEST_CASE("profiled takes copies of stages where these promise more, and they run as predicted",
+          "[apps]") {
+  // The third layer takes half of the time. Three of four stages share it with all that follows. Two for it alone, [1,2,1],
+  // would have as much work each, but the four mini-batches that the first stage sends ahead are back too late.
+  const NetworkProfile profile = forwards({1, 1, 4, 1, 0.5, 0.5});
+  const int updates = 60;
+  const auto set = pipe(4, {"stop.updates=" + std::to_string(updates)});
+  const auto found = profiled_blueprint(blueprint(kSix, set), profile);
+  REQUIRE(found);
+  CHECK(found->cut == std::vector<std::int64_t>{0, 2});
+  CHECK(found->schedule->copies == std::vector<std::int32_t>{1, 3});
+  CHECK(found->experiment.pipeline().copies_size() == 2);
+  const Throughput p = predict(*found, profile);
+  CHECK(p.slowest_seconds == Approx(4));
+  CHECK(p.samples_per_second == Approx(16.0 / 4));
+  CHECK(p.idle == Approx(0).margin(1e-9));
+
+  proto::Experiment timed = found->experiment;
+  for (auto [model, factor] : {std::pair{timed.mutable_clock()->mutable_forward(), 1.0},
+                               std::pair{timed.mutable_clock()->mutable_input_gradient(), 0.5},
+                               std::pair{timed.mutable_clock()->mutable_weight_gradient(), 0.5}}) {
+    model->clear_seconds();
+    for (const double chunk : {2.0, 6.0}) {
+      model->add_seconds(factor * chunk);
+    }
+  }
+  const troupe::test::Outcome outcome = run(timed);
+  std::map<std::int64_t, double> done;  // by mini-batch: when its last work ended
+  for (const BusyRecord& busy : outcome.busy) {
+    done[busy.stamp.batch] = std::max(done[busy.stamp.batch], busy.end);
+  }
+  const int from = updates / 4;  // rounds of three mini-batches, with the pipe full
+  const int to = 3 * updates / 4;
+  CHECK(16.0 * (to - from) / (done.at(to) - done.at(from)) == Approx(p.samples_per_second));
+
+  // Not where stages are alike, where copies cannot be, or where they are given.
+  const auto cut_of = [&](const std::vector<std::string>& more, const NetworkProfile& times) {
+    const auto made = profiled_blueprint(blueprint(kSix, pipe(4, more)), times);
+    REQUIRE(made);
+    return std::pair(made->schedule->copies, made->schedule->chunks);
+  };
+  const std::pair<std::vector<std::int32_t>, std::int32_t> none{{}, 4};
+  CHECK(cut_of({}, forwards({3, 3, 3, 1, 1, 1})) == none);
+  CHECK(cut_of({"pipeline.weights=latest"}, profile) == none);
+  CHECK(cut_of({"pipeline.micro_batches=2"}, profile) == none);
+  CHECK(cut_of({"pipeline.schedule=one_f_one_b"}, profile) == none);
+  const auto given =
+      profiled_blueprint(blueprint(kSix, pipe(4, {"pipeline.copies=[3,1]"})), profile);
+  REQUIRE(given);
+  CHECK(given->schedule->copies == std::vector<std::int32_t>{3, 1});
+  CHECK(given->cut == std::vector<std::int64_t>{0, 3});  // 6 of 8 seconds for three of four
+}
+
+TEST_CASE("a part of a stage that is cut in width is profiled by itself", "[apps]") {
+  const std::string task = tiny_task("16,16,8,8");
+  const Blueprint wide = blueprint(task, {"pipeline.width=2"});
+  const auto profile = measure_layers(wide);
+  REQUIRE(profile);
+  std::size_t layers = 0;
+  double flops = 0;
+  for (const auto& chunk : wide.chunks) {
+    layers += chunk->layers().size();
+    flops += 16 * chunk->flops().total();
+  }
+  CHECK(profile->layers.size() == layers);
+  CHECK(std::accumulate(profile->flops.begin(), profile->flops.end(), 0.0) == Approx(flops));
+  // The layers of another cut in depth are the same ones.
+  const Blueprint deep = blueprint(task, {"pipeline.width=2", "pipeline.stages=2"});
+  double all = 0;
+  for (const Blueprint* const b : {&wide, &deep}) {
+    double sum = 0;
+    for (const ChunkTimes& times : chunk_times(*b, *profile)) {
+      CHECK(times.forward > 0);
+      sum += times.forward + times.input_gradient + times.weight_gradient + times.update;
+    }
+    all = all == 0 ? sum : all;
+    CHECK(sum == Approx(all));
   }
 }
 
@@ -436,6 +519,7 @@ TEST_CASE("a search finds grids that run as they are printed, within the limits"
   double memory = 0;
   int replicated = 0;
   int copied = 0;
+  int wide = 0;
   for (std::size_t i = 0; i < grids->size(); ++i) {
     const Grid& grid = (*grids)[i];
     CHECK(grid.seconds > 0);
@@ -450,18 +534,35 @@ TEST_CASE("a search finds grids that run as they are printed, within the limits"
     REQUIRE(resolve(e));
     const auto made = make_blueprint(e);
     REQUIRE(made);
-    CHECK(e.pipeline().stages() * e.replicas().count() <= 3);
+    const std::int64_t workers =
+        e.pipeline().stages() * e.pipeline().width() * e.replicas().count();
+    CHECK(workers <= 3);
     CHECK(made->schedule->delay_max == grid.staleness);
-    CHECK((grid.bytes > 0) == (e.pipeline().stages() * e.replicas().count() > 1));
+    CHECK((grid.bytes > 0) == (workers > 1));
+    wide += e.pipeline().width() > 1;
+    if (const auto& copies = made->schedule->copies; !copies.empty()) {
+      // Copies share what stands before them, and each keeps its own activations.
+      double most = 0;
+      for (std::int32_t c = 0; c < made->schedule->chunks; ++c) {
+        const ChunkMemory m = memory_of(*made, c);
+        most = std::max(
+            most, m.total() - m.activations + m.activations / copies[static_cast<std::size_t>(c)]);
+      }
+      CHECK(grid.memory == Approx(most));
+    }
     memory = std::max(memory, grid.memory);
     replicated += e.replicas().count() > 1;
     copied += !e.pipeline().copies().empty();
   }
   CHECK(replicated > 0);
   CHECK(copied > 0);
+  CHECK(wide > 0);
   const auto frugal = search_grids(b, {.workers = 3, .memory = memory - 1});
   REQUIRE(frugal);
   CHECK(frugal->size() < grids->size());
+  const std::string csv = grids_csv(*grids);
+  CHECK(std::count(csv.begin(), csv.end(), '\n') == 1 + std::ssize(*grids));
+  CHECK_THAT(csv, says(",\"" + grids->front().sets.front() + " "));
   const std::string text = grids_text(*grids, "troupe run mine");
   CHECK_THAT(text, says("troupe run mine --set '"));
   CHECK(std::count(text.begin(), text.end(), '\n') ==

@@ -1,5 +1,6 @@
 // A network that is cut in width trains as one that is not: up to the rounding of sums that are made of parts, in the
 // same bits whenever it is run, with the delays and views of the pipeline that it stands for.
+#include "apps/plan/traffic.hpp"
 #include "experiment.pb.h"
 #include "messages/messages.hpp"
 #include "messages/pipeline.hpp"
@@ -25,7 +26,6 @@ std::string gpt() {
          "optimizer { learning_rate: 0.05 } record { evaluate: false order: false }";
 }
 
-/// Convolutions, every normalisation, skip connections, pools and dropout.
 /// Four experts, of which a position goes through two, or fewer where one is full.
 std::string experts() {
   return "data { text { path: '" + text_file() + "' context: 6 } batch_size: 12 } " +
@@ -34,6 +34,7 @@ std::string experts() {
          "optimizer { learning_rate: 0.05 } record { evaluate: false order: false }";
 }
 
+/// Convolutions, every normalisation, skip connections, pools and dropout.
 std::string images() {
   return "model { layers { "
          "layer { convolution { outputs: 8 stride: 3 } } layer { batch_norm {} } "
@@ -160,21 +161,20 @@ TEST_CASE("what parts send each other is what junctions cost", "[system]") {
     REQUIRE(done.ending.exit_code == 0);
     const std::int64_t junctions = (4 * L + 2) * 4 * (T - 1) * B * S * W;  // of all parts
     const std::int64_t statistics = T * (T - 1) * B * S * 2 * 4;
+    const auto planned =
+        make_blueprint(experiment(gpt(), {width(static_cast<int>(T)), "stop.updates=1"}));
+    REQUIRE(planned);
+    std::int64_t foreseen = 0;
+    for (const auto& chunk : planned->chunks) {
+      foreseen += B * bytes_ahead(*planned, chunk->index());
+    }
+    CHECK(foreseen == junctions + statistics);
     INFO("T " << T);
     CHECK(forwards == junctions + statistics);
     CHECK(backwards == junctions + statistics);
   }
 }
 
-TEST_CASE("evaluations are those of the whole network", "[system]") {
-  const Options evaluated{"record.evaluate=true", "record.evaluate_every=8"};
-  const Outcome one = train(images(), evaluated);
-  const Outcome cut = train(images(), joined(evaluated, {width(4)}));
-  REQUIRE(cut.evaluations.size() == one.evaluations.size());
-  for (std::size_t i = 0; i < one.evaluations.size(); ++i) {
-    CHECK(cut.evaluations[i].samples == one.evaluations[i].samples);
-    CHECK(std::abs(cut.evaluations[i].loss - one.evaluations[i].loss) < 1e-5);
-  }
 // 0.02 is below the norm of nearly every gradient of this task, so that what is clipped by another norm learns something else.
 TEST_CASE("a chunk's gradient is clipped by the norm of all its parts, also where nobody flushes",
           "[system]") {
@@ -201,6 +201,15 @@ TEST_CASE("a chunk's gradient is clipped by the norm of all its parts, also wher
   }
 }
 
+TEST_CASE("evaluations are those of the whole network", "[system]") {
+  const Options evaluated{"record.evaluate=true", "record.evaluate_every=8"};
+  const Outcome one = train(images(), evaluated);
+  const Outcome cut = train(images(), joined(evaluated, {width(4)}));
+  REQUIRE(cut.evaluations.size() == one.evaluations.size());
+  for (std::size_t i = 0; i < one.evaluations.size(); ++i) {
+    CHECK(cut.evaluations[i].samples == one.evaluations[i].samples);
+    CHECK(std::abs(cut.evaluations[i].loss - one.evaluations[i].loss) < 1e-5);
+  }
 }
 
 TEST_CASE("replicas are cut in width, too", "[system]") {

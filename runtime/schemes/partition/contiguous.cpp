@@ -108,7 +108,10 @@ Result<ContiguousPlan> partition_contiguous(const PartitionProblem& problem) {
       stages,
       devices - stages,
       [&](std::size_t first, std::size_t last, std::size_t replicas, std::size_t following) {
-        return costs.fits(costs.memory(first, last, following))
+        const bool wanted =
+            problem.replicas.empty() ||
+            static_cast<std::size_t>(problem.replicas[stages - following]) == replicas;
+        return wanted && costs.fits(costs.memory(first, last, following))
                    ? std::max(costs.stage(first, last, replicas), costs.link(last))
                    : kInfinite;
       });

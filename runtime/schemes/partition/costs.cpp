@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace troupe::partition {
@@ -17,6 +18,12 @@ Result<void> check(const PartitionProblem& p) {
   }
   if (p.devices != 0 && p.devices < p.stages) {
     return usage(concat(p.devices, " devices are too few for ", p.stages, " stages"));
+  }
+  if (!p.replicas.empty() &&
+      (std::ssize(p.replicas) != p.stages ||
+       std::accumulate(p.replicas.begin(), p.replicas.end(), std::int64_t{0}) !=
+           std::max(p.devices, p.stages))) {
+    return usage("replicas must be as many as stages, and their sum the devices");
   }
   if (p.micro_batches < 1 || p.parameter_copies < 0 || p.memory_max < 0) {
     return usage("micro_batches must be 1 or more, parameter_copies and memory_max 0 or more");

@@ -39,9 +39,10 @@ struct SkipProfile {
 struct PartitionProblem {
   std::vector<LayerProfile> layers;
   std::vector<SkipProfile> skips;
-  std::int32_t stages = 1;         // K
-  std::int32_t devices = 0;        // at most so many, K or more; 0: K. More than K: for replicas
-  std::int32_t micro_batches = 1;  // M
+  std::int32_t stages = 1;   // K
+  std::int32_t devices = 0;  // at most so many, K or more; 0: K. More than K: for replicas
+  std::vector<std::int32_t> replicas{};  // of each stage; empty: as is fastest
+  std::int32_t micro_batches = 1;        // M
   double bandwidth = std::numeric_limits<double>::infinity();  // bytes per second of a link
   double latency = 0;                 // seconds until a tensor's first byte
   std::int64_t memory_max = 0;        // bytes of a device; 0: no limit

@@ -243,6 +243,24 @@ TEST_CASE("a second device halves a stage until the all-reduce is what takes lon
   CHECK(plan->bottleneck_seconds == 8);
 }
 
+TEST_CASE("devices that are given stay, and the cut is the best one for them",
+          "[runtime][schemes]") {
+  PartitionProblem p = pure_load({3, 3, 3, 1, 1, 1}, 2);
+  p.devices = 4;
+  for (const auto& [replicas, second, slowest] :
+       {std::tuple{std::vector<std::int32_t>{3, 1}, 3, 3.0},
+        std::tuple{std::vector<std::int32_t>{1, 3}, 1, 3.0},
+        std::tuple{std::vector<std::int32_t>{2, 2}, 2, 3.0}}) {
+    p.replicas = replicas;
+    const auto plan = partition_contiguous(p);
+    REQUIRE(plan);
+    CHECK(plan->stages[0].replicas == replicas[0]);
+    CHECK(plan->stages[1].replicas == replicas[1]);
+    CHECK(plan->stages[1].first == second);
+    CHECK(plan->bottleneck_seconds == slowest);
+  }
+}
+
 TEST_CASE("earlier stages keep more micro-batches, so they get fewer layers",
           "[runtime][schemes]") {
   PartitionProblem p = pure_load({1, 1, 1, 1}, 2);
@@ -281,6 +299,8 @@ TEST_CASE("a problem that makes no sense is refused", "[runtime][schemes]") {
   CHECK(with([](auto& p) { p.stages = 4; }) == "partition: 3 layers cannot be cut into 4 stages");
   CHECK_THAT(with([](auto& p) { p.stages = 0; }), test::says("into 0 stages"));
   CHECK(with([](auto& p) { p.devices = 1; }) == "partition: 1 devices are too few for 2 stages");
+  CHECK_THAT(with([](auto& p) { p.replicas = {1}; }), test::says("replicas must be"));
+  CHECK_THAT(with([](auto& p) { p.replicas = {1, 2}; }), test::says("replicas must be"));
   CHECK_THAT(with([](auto& p) { p.micro_batches = 0; }), test::says("micro_batches"));
   CHECK_THAT(with([](auto& p) { p.bandwidth = 0; }), test::says("bandwidth"));
   CHECK_THAT(with([](auto& p) { p.latency = -1; }), test::says("latency"));
