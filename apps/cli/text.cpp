@@ -92,7 +92,9 @@ std::string obeyed_by_none(std::string text) {
 
 }  // namespace
 
-std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& indent) {
+std::string table(const std::vector<std::vector<std::string>>& rows,
+                  const std::string& indent,
+                  std::size_t width) {
   struct Column {
     std::size_t width = 0;
     bool numbers = true;
@@ -114,8 +116,13 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
     std::string line = indent;
     for (std::size_t i = 0; i < row.size(); ++i) {
       const std::string blanks(columns[i].width - row[i].size(), ' ');
-      const std::string cell = obeyed_by_none(row[i]);
       line += i > 0 ? "  " : "";
+      if (i + 1 == columns.size() && width != std::string::npos) {
+        const std::size_t at = line.size();
+        line += wrapped(std::string(at, '.') + row[i], width, std::string(at, ' ')).substr(at);
+        continue;
+      }
+      const std::string cell = obeyed_by_none(row[i]);
       line += columns[i].numbers ? blanks + cell : cell + blanks;
     }
     line.erase(line.find_last_not_of(' ') + 1);

@@ -21,13 +21,14 @@ std::string duration(double seconds);
 /// A field of a CSV file (RFC 4180): in quotes where it has a comma, a quote or the end of a line.
 std::string csv_field(const std::string& text);
 
-/// Columns two blanks apart; one of numbers (below its head) stands to the right. Rows may be
-/// short.
-std::string table(const std::vector<std::vector<std::string>>& rows,
-                  const std::string& indent = "");
-
 /// Characters of a line of what verbs explain.
 constexpr std::size_t kPageWidth = 100;
+
+/// Columns two blanks apart; one of numbers (below its head) stands to the right. Rows may be
+/// short. With a `width` the last column goes on in lines of its own where it would be wider.
+std::string table(const std::vector<std::vector<std::string>>& rows,
+                  const std::string& indent = "",
+                  std::size_t width = std::string::npos);
 
 /// `text` in lines of at most `width` characters, the second and later ones indented.
 std::string wrapped(const std::string& text, std::size_t width, const std::string& indent);

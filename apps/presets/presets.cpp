@@ -5,6 +5,7 @@
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "messages/other_names.hpp"
+#include "runtime/data/foreign.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -20,40 +21,13 @@ namespace {
 constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
 constexpr const char* kNesterov = "pipeline.weights=nesterov";
 
-/// "--set data.csv.path=x.csv" where what was named as an experiment is data, by its name; "" where it is not.
-std::string as_data(const std::filesystem::path& path) {
-  std::error_code code;
-  std::string extension = path.extension();
-  if (std::filesystem::is_directory(path, code)) {
-    for (const auto& entry : std::filesystem::directory_iterator(path, code)) {
-      extension = entry.is_directory(code)             ? "folder"
-                  : entry.path().extension() == ".npy" ? ".npy"
-                                                       : extension;
-    }
-  }
-  constexpr std::pair<std::string_view, std::string_view> kKinds[] = {{"folder", "folder"},
-                                                                      {".csv", "csv"},
-                                                                      {".tsv", "csv"},
-                                                                      {".npy", "arrays"},
-                                                                      {".npz", "arrays"},
-                                                                      {".safetensors", "arrays"},
-                                                                      {".txt", "text"},
-                                                                      {".bin", "tokens"}};
-  for (const auto& [end, kind] : kKinds) {
-    if (extension == end) {
-      return concat("--set data.", kind, ".path=", path.string());
-    }
-  }
-  return "";
-}
-
 Result<std::string> read_experiment_file(const std::filesystem::path& path) {
   std::error_code code;
   if (std::filesystem::is_directory(path, code)) {
     if (std::filesystem::exists(path / "experiment.textproto", code)) {
       return read_experiment_file(path / "experiment.textproto");
     }
-    const std::string data = as_data(path);
+    const std::string data = data_key(path);
     return usage_error("{} is a folder without an experiment.textproto{}{}",
                        path.string(),
                        data.empty() ? "" : "; as data of your own it is ",
@@ -192,7 +166,7 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
     if (!is_path && !std::filesystem::exists(path, code)) {
       return unknown_experiment(experiment);
     }
-    if (const std::string data = as_data(path);
+    if (const std::string data = data_key(path);
         !data.empty() && std::filesystem::is_regular_file(path, code)) {
       return usage_error("{} is no experiment; as data of your own it is {}", experiment, data);
     }

@@ -232,7 +232,7 @@ void list(Console& console, const std::vector<Entry>& entries) {
   std::string group;
   std::vector<std::vector<std::string>> rows;
   const auto flush = [&] {
-    console.out << table(rows, "  ");
+    console.out << table(rows, "  ", kPageWidth);
     rows.clear();
   };
   for (const Entry& entry : entries) {

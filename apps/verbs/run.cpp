@@ -45,7 +45,7 @@ int list_presets(Console& console) {
   for (const Preset& preset : presets()) {
     rows.push_back({std::string(preset.name), std::string(preset.summary())});
   }
-  console.out << table(rows);
+  console.out << table(rows, "", kPageWidth);
   return 0;
 }
 

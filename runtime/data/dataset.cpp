@@ -3,6 +3,7 @@
 #include "experiment/data.pb.h"
 #include "kernels/random.hpp"
 #include "kernels/wording.hpp"
+#include "runtime/data/foreign.hpp"
 #include "runtime/data/gather.hpp"
 #include "runtime/data/registry.hpp"
 
@@ -48,7 +49,12 @@ Result<std::shared_ptr<const Dataset>> open_dataset(const proto::Data& data,
   const SchemeInfo& info = (*scheme)->info;
   auto dataset = (*scheme)->open({data, OptionValues(info.options, data.custom()), seed, prepared});
   if (!dataset) {
-    return dataset;
+    Error error = dataset.error();
+    const std::string key = key_of_what_is_there(data);
+    if (error.kind == ErrorKind::data && error.message.find(key) == error.message.npos) {
+      error.message += "; what is there is read by " + key;
+    }
+    return error;
   }
   TROUPE_TRY(check_opened(dataset->get(), info.name));
   TROUPE_TRY(check_batch(data, (*dataset)->size(Split::train)));

@@ -1,7 +1,10 @@
 #include "runtime/data/foreign.hpp"
 
+#include "experiment/data.pb.h"
 #include "kernels/result.hpp"
 #include "kernels/wording.hpp"
+
+#include <google/protobuf/descriptor.h>
 
 #include <algorithm>
 #include <array>
@@ -145,6 +148,72 @@ std::string foreign_form(const std::string& path, Wanted wanted) {
   file.read(reinterpret_cast<char*>(head.data()), static_cast<std::streamsize>(head.size()));
   head.resize(static_cast<std::size_t>(file.gcount()));
   return foreign_form(head, path, wanted);
+}
+
+std::string data_key(const std::filesystem::path& path) {
+  struct Kind {
+    std::string_view end;  // of the name of a file
+    std::string_view key;
+    bool whole_folder;  // the folder is named, not the file in it
+  };
+
+  constexpr Kind kKinds[] = {{"idx3-ubyte", "mnist", true},
+                             {"idx1-ubyte", "mnist", true},
+                             {"idx3-ubyte.gz", "mnist", true},
+                             {"idx1-ubyte.gz", "mnist", true},
+                             {"data_batch_1.bin", "cifar10", true},
+                             {".npy", "arrays", true},
+                             {".npz", "arrays", false},
+                             {".safetensors", "arrays", false},
+                             {".csv", "csv", false},
+                             {".tsv", "csv", false},
+                             {".txt", "text", false},
+                             {".bin", "tokens", false}};
+  const auto kind_of = [&](const std::filesystem::path& file) {
+    const std::string name = file.filename();
+    return std::ranges::find_if(kKinds, [&](const Kind& k) { return name.ends_with(k.end); });
+  };
+  const auto key = [](std::string_view kind, const std::filesystem::path& of) {
+    return concat("--set data.", kind, ".path=", of.string());
+  };
+  std::error_code code;
+  if (!std::filesystem::is_directory(path, code)) {
+    const Kind* const kind = kind_of(path);
+    const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+    return kind == std::end(kKinds) ? "" : key(kind->key, kind->whole_folder ? folder : path);
+  }
+  // The one that is named as a whole goes before files of which it is one of several, and these before class folders.
+  std::string one;
+  std::string folders;
+  for (const auto& entry : std::filesystem::directory_iterator(path, code)) {
+    const Kind* const kind = kind_of(entry.path());
+    if (entry.is_directory(code)) {
+      folders = key("folder", path);
+    } else if (kind != std::end(kKinds) && kind->whole_folder) {
+      return key(kind->key, path);
+    } else if (kind != std::end(kKinds) && (one.empty() || entry.path().string() < one)) {
+      one = entry.path();
+    }
+  }
+  return !folders.empty() || one.empty() ? folders : data_key(one);
+}
+
+std::string key_of_what_is_there(const proto::Data& data) {
+  constexpr std::array kOwn{"csv", "arrays", "folder", "text", "tokens"};
+  const auto* const reflection = data.GetReflection();
+  const auto* const chosen =
+      reflection->GetOneofFieldDescriptor(data, data.GetDescriptor()->oneof_decl(0));
+  if (!chosen || std::ranges::find(kOwn, chosen->name()) == kOwn.end()) {
+    return "";
+  }
+  const auto& options = reflection->GetMessage(data, chosen);
+  const auto* const field = options.GetDescriptor()->FindFieldByName("path");
+  const std::string path = options.GetReflection()->GetString(options, field);
+  const std::string key = data_key(path);
+  std::error_code code;
+  // A file's name alone does not say that it is no table: what is wrong with it may be in a line.
+  const bool by_name = !std::filesystem::is_directory(path, code) && key.ends_with("=" + path);
+  return by_name || key == concat("--set data.", chosen->name(), ".path=", path) ? "" : key;
 }
 
 }  // namespace troupe

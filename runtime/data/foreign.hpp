@@ -1,7 +1,10 @@
-// Files of other programs, known by how they begin.
+// Files of other programs, known by how they begin, and data that is named as what it is not.
 #pragma once
 
+#include "messages/proto.hpp"
+
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 
@@ -19,5 +22,12 @@ std::string foreign_form(std::span<const std::uint8_t> begin,
 
 /// The same of the file at `path`; "" where it cannot be read.
 std::string foreign_form(const std::string& path, Wanted wanted);
+
+/// "--set data.csv.path=x.csv": how the file or folder at `path` is named as data, by the names of what is there; "" where
+/// that tells nothing.
+std::string data_key(const std::filesystem::path& path);
+
+/// The same of what is at the path of own data, where it is not what `data` takes it for; else "".
+std::string key_of_what_is_there(const proto::Data& data);
 
 }  // namespace troupe

@@ -14,6 +14,8 @@ namespace troupe {
 namespace {
 
 constexpr std::chrono::milliseconds kRepaint{250};
+constexpr std::int64_t kEvaluationsShown =
+    20;  // of a run whose length is known; metrics.jsonl has all
 
 template <class... Values>
 std::string format(const char* pattern, Values... values) {
@@ -102,7 +104,9 @@ void Progress::step(const ProgressLine& line) {
       step + (steps.empty() ? "" : '/' + steps),
       line.loss ? format("loss %.4f", *line.loss) : "",
       line.accuracy ? "acc " + percent(*line.accuracy) : "",
-      rate_text(line.samples_per_second, line.tokens_per_second),
+      line.samples_per_second > 0  // a window in which no losses came has no rate
+          ? rate_text(line.samples_per_second, line.tokens_per_second)
+          : "",
       eta_text(options_, line, spent),
       format("stale %lld/%lld",
              static_cast<long long>(line.staleness_p50),
@@ -133,6 +137,11 @@ void Progress::step(const ProgressLine& line) {
 }
 
 void Progress::evaluation(std::int64_t step, double loss, std::optional<double> accuracy) {
+  const bool last = step == options_.steps;
+  if (!last && evaluated_ > 0 && (step - evaluated_) * kEvaluationsShown < options_.steps) {
+    return;
+  }
+  evaluated_ = step;
   settle();
   out_ << format("evaluation at step %lld  loss %.4f", static_cast<long long>(step), loss);
   out_ << (accuracy ? "  acc " + percent(*accuracy) : "") << std::endl;

@@ -48,6 +48,7 @@ class Progress {
 
   /// A line that stays where it is not a terminal, and is rewritten where it is.
   void step(const ProgressLine& line);
+  /// Where a run of known length has more than twenty, those that are a twentieth of it apart, and the last one.
   void evaluation(std::int64_t step, double loss, std::optional<double> accuracy);
   /// A line that stays.
   void note(const std::string& text);
@@ -63,7 +64,8 @@ class Progress {
   Options options_;
   Clock::time_point start_ = Clock::now();
   Clock::time_point painted_;
-  bool open_ = false;  // a line stands that may be rewritten
+  std::int64_t evaluated_ = 0;  // the step of the last evaluation that was shown
+  bool open_ = false;           // a line stands that may be rewritten
 };
 
 /// "eta 03:12": the share of the run that `line` says is done took `spent` seconds, and the rest will

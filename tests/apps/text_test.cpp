@@ -37,6 +37,13 @@ TEST_CASE("columns of numbers stand to the right", "[apps]") {
         "  bc    1,000\n");
 }
 
+TEST_CASE("a last column that is wider than the page goes on below itself", "[apps]") {
+  CHECK(table({{"a", "one two"}, {"bc", "three"}}, " ", 10) ==
+        " a   one\n"
+        "     two\n"
+        " bc  three\n");
+}
+
 TEST_CASE("text is wrapped between words", "[apps]") {
   CHECK(wrapped("aa bb cc dd", 5, " ") == "aa bb\n cc\n dd");
   CHECK(wrapped("", 5, " ").empty());

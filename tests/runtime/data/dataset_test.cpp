@@ -2,6 +2,8 @@
 
 #include "experiment/data.pb.h"
 #include "kernels/check.hpp"
+#include "runtime/data/foreign.hpp"
+#include "tests/runtime/data/files.hpp"
 #include "tests/runtime/data/samples.hpp"
 #include "tests/support/catch.hpp"
 
@@ -86,6 +88,42 @@ TEST_CASE("gather refuses wrong spans and indices", "[runtime][data]") {
                   ContractError);
   CHECK_THROWS_AS(dataset->gather(Split::test, range(0, 2), 0, {{}, labels, labels, {}}),
                   ContractError);
+}
+
+TEST_CASE("data that is named as what it is not is named with its own key", "[runtime][data]") {
+  const TemporaryFolder folder;
+  folder.write("idx/train-images-idx3-ubyte", "");
+  folder.write("idx/train-labels-idx1-ubyte", "");
+  folder.write("tables/a.csv", "x,y\n1,2\n");
+  folder.write("classes/cat/1.png", "");
+  folder.write("arrays/x.npy", "");
+  CHECK(data_key(folder / "idx") == "--set data.mnist.path=" + (folder / "idx"));
+  CHECK(data_key(folder / "idx/train-images-idx3-ubyte") ==
+        "--set data.mnist.path=" + (folder / "idx"));
+  CHECK(data_key(folder / "tables") == "--set data.csv.path=" + (folder / "tables/a.csv"));
+  CHECK(data_key(folder / "classes") == "--set data.folder.path=" + (folder / "classes"));
+  CHECK(data_key(folder / "arrays") == "--set data.arrays.path=" + (folder / "arrays"));
+  CHECK(data_key(folder / "none").empty());
+  CHECK(data_key("").empty());
+
+  const auto refused = [](const proto::Data& data) {
+    const auto opened = open_dataset(data, 1);
+    REQUIRE_FALSE(opened);
+    return opened.error().message;
+  };
+  proto::Data data;
+  data.mutable_arrays()->set_path(folder / "idx");
+  CHECK_THAT(refused(data),
+             says("; what is there is read by --set data.mnist.path=" + (folder / "idx")));
+  data.mutable_arrays()->set_path(folder / "arrays");
+  CHECK_THAT(refused(data), !says("what is there"));  // the key is the right one
+  folder.write("t.txt", "x y\n1 2\n3\n");
+  data.mutable_csv()->set_path(folder / "t.txt");
+  CHECK_THAT(refused(data), !says("what is there"));  // a table in a file of that name is one, too
+  data.mutable_csv()->set_path(folder / "tables");
+  CHECK_THAT(refused(data), says("--set data.csv.path=" + (folder / "tables/a.csv")));
+  data.mutable_folder()->set_path(folder / "tables");
+  CHECK_THAT(refused(data), says("--set data.csv.path=" + (folder / "tables/a.csv")));
 }
 
 }  // namespace dataset_test

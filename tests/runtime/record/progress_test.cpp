@@ -2,6 +2,7 @@
 
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <sstream>
 
 namespace progress_test {
@@ -54,6 +55,31 @@ TEST_CASE("away from a terminal each line stands", "[record]") {
         "step  120/2000  loss 1.2030  acc 61.2%  9.80k samples/s  eta 00:00  stale 3/4  busy 93%"
         "  idle: data 3%\n"
         "evaluation at step 120  loss 1.3000\n");
+}
+
+TEST_CASE("a window without losses has no rate", "[record]") {
+  std::ostringstream out;
+  Progress progress(out, {.terminal = false, .steps = 20});
+  progress.step({.step = 20});
+  CHECK(out.str() == "step 20/20  eta 00:00  stale 0/0\n");
+}
+
+TEST_CASE("of many evaluations twenty are shown, and the last", "[record]") {
+  const auto shown = [](std::int64_t steps, std::int64_t every, std::int64_t known) {
+    std::ostringstream out;
+    Progress progress(out, {.terminal = false, .steps = known});
+    for (std::int64_t step = every; step <= steps; step += every) {
+      progress.evaluation(step, 1, std::nullopt);
+    }
+    const std::string text = out.str();
+    CHECK_THAT(text, test::says("evaluation at step " + std::to_string(every) + " "));
+    CHECK_THAT(text, test::says("evaluation at step " + std::to_string(steps) + " "));
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  CHECK(shown(240, 4, 240) == 21);  // the first one, each third one after it, and the last
+  CHECK(shown(1000, 50, 1000) == 20);
+  CHECK(shown(40, 8, 40) == 5);
+  CHECK(shown(240, 4, 0) == 60);  // how long the run is, nobody knows
 }
 
 TEST_CASE("what is estimated is told with how good the estimates are", "[record]") {
