@@ -55,12 +55,17 @@ Result<void> check_shapes(const ArrayPair& pair, bool values) {
   }
   const bool column = y.size() == 1 || (y.size() == 2 && (values || y[1] == 1));
   if (!column || y[0] != x[0]) {
-    return pair.unusable(pair.y_name,
-                         fill_in("its shape is {}; expected {} with the {} of {}",
-                                 extents_text(y),
-                                 values ? "(N) or (N, V)" : "(N)",
-                                 x[0],
-                                 json_string(pair.x_name)));
+    return pair.unusable(
+        pair.y_name,
+        fill_in("its shape is {}; expected {} with the {} of {}{}",
+                extents_text(y),
+                values ? "(N) or (N, V)" : "(N)",
+                x[0],
+                json_string(pair.x_name),
+                !values && y.size() == 2
+                    ? "; numpy.argmax(y, 1) makes labels of columns of 0 and 1, and "
+                      "--set data.arrays.values=true predicts numbers"
+                    : ""));
   }
   if (!values && !pair.y.type->whole) {
     return pair.unusable(pair.y_name,

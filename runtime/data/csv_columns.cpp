@@ -6,7 +6,6 @@
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -280,8 +279,7 @@ bool csv_missing(std::string_view field, const proto::Csv& options) {
     });
   };
   const auto& own = options.missing_words();
-  constexpr std::array<std::string_view, 7> kWords{"NA", "N/A", "#N/A", "NaN", "null", "None", "?"};
-  return own.empty() ? std::any_of(kWords.begin(), kWords.end(), same)
+  return own.empty() ? std::any_of(kMissingWords.begin(), kMissingWords.end(), same)
                      : std::find(own.begin(), own.end(), field) != own.end();
 }
 
@@ -321,6 +319,12 @@ Result<CsvColumns> csv_columns(const proto::Csv& options,
                                const Fields& second,
                                char separator,
                                bool without_target) {
+  if (options.comment().empty() && !first.empty() && first[0].starts_with('#') &&
+      (first.size() != second.size() || (!second.empty() && second[0].starts_with('#')))) {
+    return Error{ErrorKind::data,
+                 "its first line begins with #; lines that do are passed over with --set "
+                 "data.csv.comment=#"};
+  }
   if (first.size() < (without_target ? 1 : 2)) {
     return Error{ErrorKind::data,
                  concat("its first line is one field, where a target and a column beside it are "

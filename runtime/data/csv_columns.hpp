@@ -3,6 +3,7 @@
 
 #include "kernels/result.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -39,6 +40,10 @@ struct CsvNumberSetting {
 CsvNumberSetting csv_number_setting(const std::vector<std::string_view>& fields,
                                     const proto::Csv& options,
                                     char separator);
+
+/// Words for what is not known, where data.csv.missing_words names none.
+inline constexpr std::array<std::string_view, 7> kMissingWords{
+    "NA", "N/A", "#N/A", "NaN", "null", "None", "?"};
 
 /// Whether the field is empty or a word for what is not known.
 bool csv_missing(std::string_view field, const proto::Csv& options);

@@ -5,7 +5,9 @@
 #include "runtime/data/csv_reader.hpp"
 #include "runtime/data/preparation.hpp"
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -21,6 +23,22 @@ Result<std::string> csv_settings(CsvReader reader,
                                  const proto::Csv& options,
                                  const CsvColumns& columns,
                                  char separator);
+
+/// Whether a target of so many different whole numbers is meant as a number.
+bool are_values(std::int64_t different, std::int64_t rows);
+
+constexpr std::int64_t kCounting = 8;  // rows, from which on a column that counts them is no chance
+
+/// " --set data.csv.KEY=[a,b]", of what is set already and what comes to it; "" where nothing does.
+std::string csv_list(const char* key,
+                     const std::vector<std::string>& set,
+                     const std::vector<std::string>& more);
+
+/// Of columns that only count the rows, those to leave out: none where nothing would be left to learn from beside
+/// `others` that are left out, too.
+std::vector<std::string> left_without(const CsvColumns& columns,
+                                      std::vector<std::string> counting,
+                                      std::size_t others);
 
 /// What was understood of the training samples' file, and what looks wrong in it, into `to`.
 void tell_csv(const proto::Csv& options,

@@ -666,6 +666,59 @@ TEST_CASE("the line to paste has what would be warned of later, too", "[runtime]
   CHECK((*data)->preparation()->doubts.empty());
 }
 
+TEST_CASE("a word that stands for an unknown number here and there is no category",
+          "[runtime][data]") {
+  const auto with = [](const char* word, const char* other) {
+    std::string text = "a,b,y\n";
+    for (int i = 0; i < 40; ++i) {
+      text += i % 9 == 3 ? word : std::to_string(i * i);
+      text += concat(",", i % 11 == 5 ? other : std::to_string(i % 8), ",", i % 2, "\n");
+    }
+    return text;
+  };
+  CHECK_THAT(Table(with("-", "7")).refusal(),
+             says("read with --set data.csv.missing_words=[-] --set data.csv.missing=mean"));
+  CHECK_THAT(Table(with("inf", "1e300")).refusal(),
+             says("--set data.csv.missing_words=[1e300,inf] --set data.csv.missing=mean"));
+  // What is taken for missing already stays so, and what has digits is no word for it.
+  CHECK_THAT(Table(with("n.d.", "NA")).refusal(), says("missing_words=[NA,n.d.]"));
+  CHECK_THAT(Table(with("10+", "7")).refusal(), says("--set data.csv.categories=[a]"));
+  const auto data = Table(with("n.d.", "NA"), {"missing=mean", "missing_words=[NA,n.d.]"}).open();
+  REQUIRE(data);
+  CHECK((*data)->sample_shape() == Shape{2});
+}
+
+TEST_CASE("a number that many write for an unknown one is doubted where it lies apart",
+          "[runtime][data]") {
+  const auto doubts = [](int apart, const std::vector<std::string>& set = {}) {
+    std::string text = "a,y\n";
+    for (int i = 0; i < 40; ++i) {
+      text += concat(i % 9 == 3 ? apart : i % 20, ",", i % 2, "\n");
+    }
+    const auto data = Table(text, set).open();
+    REQUIRE(data);
+    return (*data)->preparation()->doubts;
+  };
+  REQUIRE(doubts(-999).size() == 1);
+  CHECK(
+      doubts(-999)[0] ==
+      "column \"a\" has -999 in several rows, apart from all others; if it stands for what is not "
+      "known: --set data.csv.missing=mean --set data.csv.missing_words=[-999]");
+  CHECK(doubts(99).size() == 1);
+  CHECK(doubts(-9).empty());  // near the others
+  CHECK(doubts(-1000).empty());
+  CHECK(doubts(-999, {"missing=mean", "missing_words=[-999]"}).empty());
+}
+
+TEST_CASE("comment lines before the columns' names are named", "[runtime][data]") {
+  const std::string text = "# of a machine, twice\n# really\na,y\n1,0\n2,1\n";
+  CHECK_THAT(Table(text).refusal(),
+             says("its first line begins with #; lines that do are passed over with --set "
+                  "data.csv.comment=#"));
+  CHECK(Table(text, {"comment=#"}).open());
+  CHECK(Table("#a,y\n1,0\n2,1\n3,1\n").open());  // a name
+}
+
 TEST_CASE("what was understood is told, and what looks wrong", "[runtime][data]") {
   std::string text = ",x,y\n";
   for (int i = 0; i < 40; ++i) {
