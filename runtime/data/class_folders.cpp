@@ -59,8 +59,12 @@ Result<void> add_files(const fs::path& folder, std::int32_t label, std::vector<C
   }
   for (const fs::path& path : *entries) {
     if (is_folder(path)) {
-      return unusable_folder(path,
-                             "it is a folder within that of a class, which holds images alone");
+      const bool wrapped = std::all_of(entries->begin(), entries->end(), is_folder);
+      return unusable_folder(
+          path,
+          concat("it is a folder within that of a class, which holds images alone",
+                 wrapped ? "; if the classes' folders are these: --set data.folder.path=" : "",
+                 wrapped ? folder.string() : ""));
     }
     files.push_back({path, label});
   }

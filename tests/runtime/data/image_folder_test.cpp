@@ -315,6 +315,15 @@ TEST_CASE("the first of several images that are not usable is told, whoever meet
   }
 }
 
+TEST_CASE("class folders that lie one folder deeper are named") {
+  Photos photos;
+  for (int i = 0; i < 6; ++i) {
+    photos.folder.write(concat(i % 2 == 0 ? "all/a/" : "all/b/", i, ".png"), plain_png(10 * i));
+  }
+  CHECK_THAT(photos.refusal(),
+             says("; if the classes' folders are these: --set data.folder.path=./all"));
+}
+
 TEST_CASE("folders that hold no classes are told") {
   Photos photos;
   CHECK_THAT(photos.refusal(), says(". is not usable: it has no class folders"));
