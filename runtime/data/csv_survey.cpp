@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -131,6 +132,50 @@ void find_categories(CsvReader reader, const proto::Csv& options, CsvColumns& co
       columns.uses[column] = ColumnUse::words;
     }
   }
+}
+
+std::optional<bool> header_by_words(CsvReader reader) {
+  constexpr std::size_t kRows = 200;
+  constexpr std::size_t kRowsMin = 8;
+  CsvRow row;
+  const auto next = [&] {
+    const auto more = reader.next(row);
+    return more && *more;
+  };
+  if (!next()) {
+    return std::nullopt;
+  }
+  const std::vector<std::string> first(row.fields.begin(), row.fields.end());
+  std::vector<std::set<std::string, std::less<>>> below(first.size());
+  std::size_t rows = 0;
+  while (rows < kRows && next()) {
+    if (row.fields.size() != first.size()) {
+      return std::nullopt;
+    }
+    if (std::equal(first.begin(), first.end(), row.fields.begin())) {
+      continue;  // the same sample, or the names of a file that was joined to this one
+    }
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      below[i].emplace(row.fields[i]);
+    }
+    ++rows;
+  }
+  std::size_t seen = 0;
+  std::size_t unseen = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (std::ranges::any_of(below[i],
+                            [](const auto& word) { return csv_number(word).has_value(); }) ||
+        csv_number(first[i])) {
+      return std::nullopt;
+    }
+    if (4 * below[i].size() <= rows) {
+      ++(below[i].contains(first[i]) ? seen : unseen);
+    }
+  }
+  if (rows < kRowsMin || (seen > 0) == (unseen > 0)) {
+    return std::nullopt;
+  }
+  return unseen > 0;
 }
 
 namespace {

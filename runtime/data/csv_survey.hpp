@@ -6,6 +6,7 @@
 #include "runtime/data/preparation.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,10 @@ struct CsvTable;
 
 /// Makes columns of words of those of numbers that have a field which is neither a number nor missing.
 void find_categories(CsvReader reader, const proto::Csv& options, CsvColumns& columns);
+
+/// Whether the first line of a table without a number in it names the columns: by whether its words stand below it, too, in
+/// columns whose words repeat. nullopt where that does not tell.
+std::optional<bool> header_by_words(CsvReader reader);
 
 /// "--set ... --set ...": by which every field of the table would be taken; "" where there is nothing to set. Error (data):
 /// what is wrong with a line, whatever is set.

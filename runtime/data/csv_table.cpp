@@ -169,7 +169,7 @@ Result<void> CsvLoader::add_row(const CsvRow& row, CsvTable& table) {
   return {};
 }
 
-/// From the first two lines of the file of training samples.
+/// From the first two lines of the file of training samples, and where they have no number, from more of them.
 Result<void> CsvLoader::learn_columns(std::string_view text) {
   CsvReader reader = this->reader(text);
   CsvRow row;
@@ -198,6 +198,18 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
   const bool found = std::find(categories.begin(), categories.end(), "auto") != categories.end();
   // Numbers of columns count the target, so where it was is tried, unless that is known.
   proto::Csv options = options_;
+  if (options.header() == proto::Csv::detect) {
+    const auto known = [&](const std::string& name) {
+      return prepared_ && std::ranges::count(prepared_->columns, name) > 0;
+    };
+    const auto header = std::ranges::any_of(lines[0], known) ? std::optional(true)
+                        : prepared_                          ? std::nullopt
+                                                             : header_by_words(this->reader(text));
+    options.set_header(!header   ? proto::Csv::detect
+                       : *header ? proto::Csv::present
+                                 : proto::Csv::absent);
+  }
+  const proto::Csv with_header = options;
   for (std::size_t place = 0; prepared_ && !without_target_ && place <= lines[0].size() + 1;
        ++place) {
     if (place > 0) {
@@ -209,7 +221,7 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
     }
   }
   if (!without_target_) {
-    auto columns = columns_of(options_, false);
+    auto columns = columns_of(with_header, false);
     if (!columns) {
       columns_ = {};
       return columns.error();

@@ -89,7 +89,11 @@ constexpr std::array kForeignForms{
 
 /// The Python that makes what is wanted of the file.
 std::string conversion(const ForeignForm& form, const std::string& path, Wanted wanted) {
-  const std::string stem = std::filesystem::path(path).stem().string();
+  const std::filesystem::path file(path);
+  // A file that is called as what is to be made of it, x.csv that is no table, is not written over.
+  const bool taken =
+      file.extension() == ".csv" || file.extension() == ".npz" || file.extension() == ".bin";
+  const std::string stem = file.stem().string() + (taken ? "-made" : "");
   std::string code(wanted == Wanted::table || form.arrays.empty() ? form.frame : form.arrays);
   if (path.find_first_of("'\"\\") != path.npos) {
     return "";  // neither a shell nor Python would read the path as it is

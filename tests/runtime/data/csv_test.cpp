@@ -236,6 +236,26 @@ TEST_CASE("whether there is a header shows in two lines, or is asked for", "[run
   CHECK(Table("a,b\nc,d\n").refusal() == unclear);
 }
 
+TEST_CASE("a header over words shows where words repeat", "[runtime][data]") {
+  std::string rows;
+  for (int i = 0; i < 40; ++i) {
+    rows += concat(
+        i % 2 == 0 ? "yes," : "no,", i % 3 == 0 ? "red," : "blue,", i % 5 == 0 ? "p\n" : "q\n");
+  }
+  const std::vector<std::string> categories{"categories=[1,2]"};
+  const auto named = Table("sure,colour,y\n" + rows, categories).open();
+  REQUIRE(named);
+  CHECK((*named)->size(Split::train) + (*named)->size(Split::test) == 40);
+  const auto nameless = Table(rows.substr(rows.find('\n') + 1), categories).open();
+  REQUIRE(nameless);
+  CHECK((*nameless)->size(Split::train) + (*nameless)->size(Split::test) == 39);
+  // Weights know the names: two rows are enough for predictions.
+  CHECK(Table("sure,colour\nno,red\nyes,red\n", categories).open(1, (*named)->preparation()));
+  const std::string unclear = "it cannot be told from its first two lines";
+  CHECK_THAT(Table("yes,green,y\n" + rows).refusal(), says(unclear));  // a word of each kind
+  CHECK_THAT(Table("a,b,y\n" + rows + "a,b,y\n").refusal(), says("names once more"));
+}
+
 TEST_CASE("tables packed by bzip2, xz and zstd are the tables in them, and damaged ones are told",
           "[runtime][data]") {
   // "x,y\n1,a\n2,b\n3,a\n4,b\n"
