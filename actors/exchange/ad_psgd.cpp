@@ -16,6 +16,7 @@
 // to its end is asked and answers; what that moves is in the mean of all, and in no weights of its own.
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/peers.hpp"
+#include "kernels/check.hpp"
 #include "kernels/random.hpp"
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
@@ -165,6 +166,7 @@ class AdPsgd final : public PeerExchange {
   }
 
   void worked(Computed made, Effects& fx) override {
+    TROUPE_CHECK(fit(made.tensors), "[AdPsgd] something else than a job makes");
     x_ = std::move(made.tensors);
     moves_.clear();
     if (made.what == kAnswer) {

@@ -124,10 +124,13 @@ class CodedGossip final : public GossipRounds {
 
   void worked(Computed made, Effects& fx) override {
     const std::size_t slices = own_.size();
+    TROUPE_CHECK(made.tensors.size() >= 2 * slices && made.numbers.size() >= 2,
+                 "[CodedGossip] less than a job makes");
     const auto step = static_cast<std::int64_t>(made.numbers.back());
     made.numbers.pop_back();
     const double round = made.numbers.back();
     made.numbers.pop_back();
+    TROUPE_CHECK(round >= 0 && round < 0x1p53, "[CodedGossip] a round that no run has");
     states_ = unpack(made, 2 * slices);
     const auto messages_end = made.tensors.begin() + static_cast<std::ptrdiff_t>(slices);
     const Values before = std::exchange(

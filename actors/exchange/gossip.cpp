@@ -13,6 +13,7 @@
 // one round it tells in the next, and the last one makes the average. Moshpit, Ryabinin et al. 2021, algorithm 1.
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/gossip_rounds.hpp"
+#include "kernels/check.hpp"
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
@@ -113,6 +114,7 @@ class Gossip final : public GossipRounds {
   }
 
   void worked(Computed made, Effects& fx) override {
+    TROUPE_CHECK(fit(made.tensors), "[Gossip] something else than a job makes");
     value_ = std::move(made.tensors);
     averaging_ = false;
     next_round(fx);

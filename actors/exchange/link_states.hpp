@@ -3,11 +3,13 @@
 #pragma once
 
 #include "actors/pipeline/shard_jobs.hpp"
+#include "kernels/check.hpp"
 #include "messages/messages.hpp"
 #include "messages/results.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -28,13 +30,21 @@ inline void pack(LinkState state, Computed& made) {
 /// The states that were packed behind the first `tensors` tensors; there are no other numbers.
 inline std::vector<LinkState> unpack(const Computed& made, std::size_t tensors) {
   std::vector<LinkState> states;
-  auto tensor = made.tensors.begin() + static_cast<std::ptrdiff_t>(tensors);
   auto number = made.numbers.begin();
+  // A checkpoint that somebody else has made may have another result on its way.
+  const auto counted = [](double x, std::ptrdiff_t most) {
+    TROUPE_CHECK(x >= 0 && x <= static_cast<double>(most), "[unpack] more than a job has made");
+    return static_cast<std::ptrdiff_t>(x);
+  };
+  counted(static_cast<double>(tensors), std::ssize(made.tensors));
+  auto tensor = made.tensors.begin() + static_cast<std::ptrdiff_t>(tensors);
   while (number != made.numbers.end()) {
-    const auto count = static_cast<std::ptrdiff_t>(*number++);
+    counted(3, made.numbers.end() - number);
+    const std::ptrdiff_t count = counted(*number++, made.tensors.end() - tensor);
     LinkState& state = states.emplace_back();
     state.messages = static_cast<std::int64_t>(*number++);
-    const auto own = static_cast<std::ptrdiff_t>(*number++);
+    const double numbers = *number++;
+    const std::ptrdiff_t own = counted(numbers, made.numbers.end() - number);
     state.tensors.assign(tensor, tensor + count);
     state.numbers.assign(number, number + own);
     tensor += count;

@@ -156,6 +156,9 @@ void PeerExchange::hand_out(Effects& fx) {
 }
 
 void PeerExchange::answer(std::int32_t to, std::int64_t step, Computed part, Effects& fx) {
+  TROUPE_CHECK(to >= 0 && static_cast<std::size_t>(to) < seat_.peers.size(),
+               "[PeerExchange] an answer for replica ",
+               to);
   if (to == seat_.replica) {
     gathered(step, to, std::move(part), fx);
     return;

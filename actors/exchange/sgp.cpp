@@ -18,6 +18,7 @@
 #include "actors/exchange/built_in.hpp"
 #include "actors/exchange/member_views.hpp"
 #include "actors/exchange/peers.hpp"
+#include "kernels/check.hpp"
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
@@ -80,7 +81,10 @@ class Sgp final : public PeerExchange {
         fx);
   }
 
-  void worked(Computed made, Effects& fx) override { share_out(std::move(made.tensors), fx); }
+  void worked(Computed made, Effects& fx) override {
+    TROUPE_CHECK(fit(made.tensors), "[Sgp] something else than a job makes");
+    share_out(std::move(made.tensors), fx);
+  }
 
   /// A member waits for the shares of this step before it ends. So none is lost with one that has ended.
   void begin_anew_where_some_have_gone(Effects& fx) {
@@ -204,6 +208,7 @@ class Sgp final : public PeerExchange {
   }
 
   void mixed(std::vector<Tensor> more, std::vector<double> numbers) override {
+    TROUPE_CHECK(more.empty() || fit(more), "[Sgp] something else than a job makes");
     x_ = std::move(more);
     w_ = numbers.at(0);
   }

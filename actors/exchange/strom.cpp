@@ -88,6 +88,7 @@ class Strom final : public PeerExchange {
 
   void mixed(std::vector<Tensor> more, std::vector<double> numbers) override {
     const auto slices = static_cast<std::ptrdiff_t>(now_at().size());
+    TROUPE_CHECK(std::ssize(more) >= slices, "[Strom] less than a job makes");
     said_.assign(more.begin(), more.begin() + slices);
     const Computed kept{.tensors = std::move(more), .numbers = std::move(numbers)};
     states_ = unpack(kept, static_cast<std::size_t>(slices));
