@@ -106,7 +106,7 @@ TEST_CASE("of a damaged text what is read lies within it, and is JSON itself", "
   int sound = 0;
   for (int i = 0; i < 20'000; ++i) {
     std::string text = whole;
-    for (unsigned n = random() % 3; n < 3; ++n) {
+    for (auto n = random() % 3; n < 3; ++n) {
       const char c = whole[random() % whole.size()];
       const std::size_t at = random() % text.size();
       random() % 2 == 0 ? void(text[at] = c) : void(text.erase(at, random() % 4));
