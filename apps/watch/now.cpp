@@ -66,15 +66,11 @@ TextRows stage_rows(const Json& summary, const Json& train) {
 /// `shards`: an object each, with the mean and the max.
 std::string shard_text(const Json& shards) {
   std::string text;
-  const std::size_t count = shards.members().size();
-  for (std::size_t i = 0; i < count; ++i) {
-    const Json shard = shards[concat("shard-", i)];
-    if (!shard.is_object()) {
-      continue;  // it has applied nothing since the line before
-    }
-    text += fill_in("{}shard-{} {}/{}",
+  for (const auto& [name, shard] :
+       shards.members()) {  // a line leaves out who has applied nothing since the one before
+    text += fill_in("{}{} {}/{}",
                     text.empty() ? "" : "  ",
-                    i,
+                    name,
                     number(shard["mean"].number(), "%.2f"),
                     shard["max"].number());
   }
