@@ -36,7 +36,7 @@ import forked
 from kills import Broken, Watched, applied_twice, began, law, run, summary_of
 from soak import family, send
 
-SECONDS_MAX = 90  # of one round
+SECONDS_MAX = 90  # in which a round has told nothing new
 HURRIED_MAX = 10  # seconds from a second interrupt to the end
 LEFT_MAX = 8  # seconds that the processes of a killed lead may take to notice
 FROZEN = 3  # seconds
@@ -222,7 +222,7 @@ class Round(Watched):
                 if self.process.poll() is None:
                     self.interrupts = 2
                     os.kill(self.process.pid, signal.SIGINT)
-                    self.until = min(self.until, time.monotonic() + HURRIED_MAX)
+                    self.hurried, self.until = True, min(self.until, time.monotonic() + HURRIED_MAX)
         elif nodes:
             victim = nodes[-1] if who == "server" else nodes[which % len(nodes)]
             then = began(victim)

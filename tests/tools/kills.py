@@ -36,7 +36,7 @@ from pathlib import Path
 
 from soak import began, family, send
 
-SECONDS_MAX = 180  # of one run with all its restarts
+SECONDS_MAX = 180  # in which a run has told nothing new; of one that is not watched
 FROZEN = 0.2  # of those that are disturbed
 FROZEN_MAX = 5  # seconds
 TASK = ["data.teacher.train=1000", "data.teacher.test=500", "stop.epochs=0", "clock.modelled=false", "record.evaluate=true",
@@ -116,18 +116,29 @@ def deaths_of(drawn, role):
 
 
 class Watched:
-    """A program that runs (`process`), and all that it has started (`seen`: when each began, by its number)."""
+    """A program that trains into `out` (`process`), and all that it has started (`seen`: when each began, by its number). It may be as
+    slow as the machine is, and goes on as long as its metrics do: a run has so many lines of them and no more."""
 
     def __init__(self, seconds_max):
         self.seconds_max, self.until, self.seen = seconds_max, time.monotonic() + seconds_max, {}
+        self.told, self.hurried = 0, False
 
     def look(self):
-        law(time.monotonic() < self.until, f"it has not ended after {self.seconds_max} s")
+        if not self.hurried and (told := self.bytes_told()) != self.told:
+            self.told, self.until = told, time.monotonic() + self.seconds_max
+        law(time.monotonic() < self.until,
+            "it has not ended in a hurry" if self.hurried else f"it stands still, and has told nothing for {self.seconds_max} s")  # fmt: skip
         if self.process.returncode is not None:
             return False  # its number may be another's by now
         for pid in family(self.process.pid):
             self.seen.setdefault(pid, began(pid))
         return self.process.poll() is None
+
+    def bytes_told(self):
+        try:
+            return (self.out / "metrics.jsonl").stat().st_size
+        except OSError:
+            return 0
 
     def wait_until(self, holds):
         """False where the run has ended before."""
