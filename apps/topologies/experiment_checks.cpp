@@ -187,6 +187,10 @@ Rows stage_copies_checks() {
            },
            "pipeline.copies: they are for one replica, trained by backpropagation; use "
            "replicas.count 1, no hogwild or sandblaster, decoupled none and record.angle_every 0"},
+          {"copies_without_servers",
+           [](const E& e) { return e.replicas().count() != 1 || !has_servers(e); },
+           "pipeline.copies: a round of mini-batches is one update, and servers would hear of each "
+           "mini-batch; use replicas.exchange parameter_server, of which one replica needs none"},
           {"copies_on_cpu",
            [](const E& e) { return !on_gpu(e); },
            "pipeline.copies: they run on cpu only, where all share the weights in one memory"},

@@ -208,6 +208,12 @@ TEST_CASE("what does not go with copies of a stage is refused", "[system]") {
   CHECK(refusal(task({2, 1, 1}, {"replicas.count=2", "replicas.exchange=synchronous"})) ==
         "pipeline.copies: they are for one replica, trained by backpropagation; use "
         "replicas.count 1, no hogwild or sandblaster, decoupled none and record.angle_every 0");
+  for (const char* exchange : {"diloco", "easgd", "wsp", "synchronous", "averaging"}) {
+    INFO(exchange);
+    CHECK(refusal(task({2, 1, 1}, {concat("replicas.exchange=", exchange)})) ==
+          "pipeline.copies: a round of mini-batches is one update, and servers would hear of each "
+          "mini-batch; use replicas.exchange parameter_server, of which one replica needs none");
+  }
 }
 
 }  // namespace stage_copies_test
