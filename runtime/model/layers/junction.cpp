@@ -1,5 +1,6 @@
 #include "runtime/model/layers/junction.hpp"
 
+#include "kernels/check.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/loss.hpp"
 #include "runtime/model/width.hpp"
@@ -274,6 +275,9 @@ Shape with_columns(const Shape& shape, std::int64_t columns) {
 }
 
 Tensor samples(const Tensor& x, const RowRange& rows) {
+  TROUPE_CHECK(x && x.shape().dimensions() > 0 && x.shape()[0] > 0 && rows.first >= 0 &&
+                   rows.first + rows.count <= x.shape()[0],
+               "[samples] rows that are not there");
   const std::int64_t each = x.elements() / x.shape()[0];
   Shape shape{rows.count};
   for (int i = 1; i < x.shape().dimensions(); ++i) {
