@@ -90,7 +90,7 @@ SCHEMES = {
     "width_stale": Scheme([K + "2", "pipeline.width=2", *ASYNC], settled=True, survives=False, servers=False, peers=True),
     "width_clipped": Scheme([K + "2", "pipeline.width=2", *ASYNC, "optimizer.clip_norm=0.05"], settled=True, survives=False, servers=False,
                             peers=True),
-    "width_pipelines": Scheme([R + "2", K + "2", "pipeline.width=2", *ASYNC, "optimizer.clip_norm=0.05"]),
+    "width_pipelines": Scheme([R + "3", K + "2", "pipeline.width=2", *ASYNC, "optimizer.clip_norm=0.05"]),
     "width_asgd": Scheme([R + "3", K + "1", "pipeline.width=2"]),
     "width_diloco": Scheme([R + "3", K + "1", "pipeline.width=2", E + "diloco.period=6"], settled=True, back=False),
     "zb_v": Scheme([K + "2", "pipeline.micro_batches=4", "pipeline.schedule=zb_v"], settled=True, survives=False, servers=False, peers=True),
