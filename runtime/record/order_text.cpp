@@ -14,7 +14,6 @@
 #include <system_error>
 #include <unordered_map>
 #include <utility>
-#include <variant>
 
 namespace troupe {
 namespace {

@@ -10,8 +10,6 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <optional>
-#include <set>
 #include <utility>
 
 namespace troupe {

@@ -1,6 +1,5 @@
 // What copies of a machine tell each other, and how they close up where one has died.
 #include "messages/bounds.hpp"
-#include "messages/peers.hpp"
 #include "messages/servers.hpp"
 #include "runtime/system/copied.hpp"
 

@@ -8,7 +8,6 @@
 #include "messages/servers.hpp"
 
 #include <algorithm>
-#include <iterator>
 
 namespace troupe {
 namespace {

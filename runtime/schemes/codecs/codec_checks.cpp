@@ -1,7 +1,6 @@
 // What replicas.codec goes with, and what it does not.
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
-#include "messages/experiment.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/all_reduce.hpp"
 #include "runtime/schemes/exchanges/replica_checks.hpp"

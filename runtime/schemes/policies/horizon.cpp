@@ -1,7 +1,6 @@
 #include "runtime/schemes/policies/horizon.hpp"
 
 #include "experiment.pb.h"
-#include "messages/experiment.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 
 #include <algorithm>

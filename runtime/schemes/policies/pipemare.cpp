@@ -2,7 +2,6 @@
 // backward reconstructs the weights of its forward from a smoothed displacement. T3: the first epochs
 // are flushed.
 #include "experiment.pb.h"
-#include "messages/experiment.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 
 #include <cmath>

@@ -3,7 +3,6 @@
 // b = (1 - gamma^d) / (1 - gamma). With `predict` (the paper's combination, LWP in its velocity form and
 // SC) forwards are at weights predicted d updates ahead along v, besides.
 #include "experiment.pb.h"
-#include "messages/experiment.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 

@@ -9,7 +9,6 @@
 // mini-batches every stage looks one update ahead, whatever its delay, and the product with the rate is
 // floored, so that the backward looks ahead by nothing. Here it is the micro-batches of a mini-batch.
 #include "experiment.pb.h"
-#include "messages/experiment.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 #include "runtime/schemes/policies/horizon.hpp"
 

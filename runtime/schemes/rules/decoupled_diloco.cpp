@@ -10,7 +10,6 @@
 // messages with the outer step. The RDA of one vector is that vector.
 #include "experiment/replicas.pb.h"
 #include "kernels/update.hpp"
-#include "messages/experiment.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 

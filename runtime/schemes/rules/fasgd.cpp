@@ -11,7 +11,6 @@
 #include "kernels/update.hpp"
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
-#include "messages/experiment.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 

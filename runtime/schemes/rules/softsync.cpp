@@ -3,7 +3,6 @@
 // everybody where updates are slower than pushes, or their number would have no bound.
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
-#include "messages/experiment.hpp"
 #include "runtime/schemes/policies/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 

@@ -2,7 +2,6 @@
 // ahead of the slowest. Ho et al. 2013 (stale synchronous parallel); Dai et al. 2015, arXiv:1410.8043
 // (the eager form); Park et al. 2020, arXiv:2005.14038 (wave synchronous parallel).
 #include "experiment.pb.h"
-#include "messages/experiment.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>

@@ -2,7 +2,6 @@
 // of K micro-batches. Warm-up: 2 d + (v - 1) K forwards, all of them where M = K.
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
-#include "messages/experiment.hpp"
 #include "runtime/schemes/schedules/built_in.hpp"
 
 #include <algorithm>
