@@ -5,14 +5,12 @@
 #include "apps/cli/version.hpp"
 #include "apps/run/processes.hpp"
 #include "apps/run/run_files.hpp"
-#include "apps/topologies/copies.hpp"
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/placement.hpp"
 #include "apps/topologies/placement_names.hpp"
 #include "apps/topologies/run_bounds.hpp"
 #include "apps/topologies/topology.hpp"
 #include "experiment.pb.h"
-#include "kernels/instruction_set.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/cluster/meeting.hpp"
 
@@ -158,7 +156,7 @@ Attempt Attempts::try_once() {
              .process_of = placement_.process_of,
              .version = version(),
              .cast = placement_.digest,
-             .instructions = copies_words(experiment).empty() ? "" : to_string(instruction_set()),
+             .alike = placement_.copied,
              .experiment = print_experiment(experiment),
              .resumes = options.resume != nullptr,
              .may_restart = restarts_left() > 0,

@@ -93,14 +93,16 @@ def say(program, *words):
 
 
 def listed(program):
-    """(key, name, summary) of each scheme that `troupe explain` lists."""
-    group = None
+    """[(key, name, summary)] of each scheme that `troupe explain` lists."""
+    group, found = None, []
     for line in say(program, "explain").splitlines():
         if not line.startswith(" "):
             group = line.strip()
-        elif group in GROUPS:
-            name, summary = line.split(None, 1)
-            yield group, name, summary
+        elif group in GROUPS and not line.startswith("   "):
+            found.append((group, *line.split(None, 1)))
+        elif group in GROUPS:  # a long summary goes on
+            found[-1] = (*found[-1][:2], f"{found[-1][2]} {line.strip()}")
+    return found
 
 
 def explained(program, group, name):
@@ -259,7 +261,7 @@ def make(program, out, board_folder):
     titles = copy_pages(docs)
     pages = {page: (docs / page).read_text() for page in titles}
     board = BoardFolder(board_folder)
-    entries = list(listed(program))
+    entries = listed(program)
     nav = "nav:\n" + nav_line(1, titles[Path("index.md")], "index.md")
     in_order = dict.fromkeys(re.findall(r"\]\(([\w-]+\.md)", pages[Path("index.md")]))  # as README.md leads to them
     rest = sorted(str(page) for page in titles if page.parent == Path(".") and str(page) not in in_order and str(page) != "index.md")

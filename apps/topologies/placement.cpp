@@ -360,6 +360,14 @@ Result<Placement> place(const Blueprint& b, int processes) {
                          idle,
                          processes)};
   }
+  for (const Roster::Household& household : who.households()) {
+    if (household.seats.size() > 1) {
+      std::set<int>& having = placement.copied.emplace_back();
+      for (const std::vector<ActorId>& seats : household.seats) {
+        having.insert(placement.process_of[seats.front()]);
+      }
+    }
+  }
   placement.digest = digest_of(who, placement.process_of);
   return placement;
 }

@@ -3,6 +3,7 @@
 
 #include "apps/topologies/blueprint.hpp"
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,8 @@ struct Placement {
   std::vector<int> process_of;  // by ActorId
   std::string words{};          // "process 0 plays replica 0 and the servers, 1 replica 1"
   std::string digest{};         // of names, threads and processes: equal where two casts are
-  bool whole_replicas = true;   // no replica plays in several processes, and servers in process 0
+  std::vector<std::set<int>> copied{};  // of each that has copies: the processes that have one
+  bool whole_replicas = true;  // no replica plays in several processes, and servers in process 0
 };
 
 /// Why an experiment can be played by one process alone, and what could be said instead of that; empty: it can be played by

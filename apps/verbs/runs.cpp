@@ -229,7 +229,7 @@ int list_runs(Console& console, const std::string& folder, bool json) {
   if (!json && !runs.empty()) {
     console.out << table(rows);
   } else if (runs.empty()) {
-    console.err << "no run is kept in " << where << std::endl;
+    console.err << "no run is kept in " << where << '\n';
   }
   return 0;
 }

@@ -91,7 +91,7 @@ Result<Blueprint> make_blueprint(const ExperimentArguments& arguments) {
 }
 
 int fail(Console& console, const Error& error) {
-  console.err << "troupe: " << error.message << std::endl;
+  console.err << "troupe: " << error.message << '\n';
   return static_cast<int>(error.kind);
 }
 

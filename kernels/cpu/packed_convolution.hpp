@@ -1,5 +1,5 @@
-// Convolutions of many channels, for machines without AVX-512, where oneDNN's AVX2 kernels reach 15
-// to 85 % of the peak, the least on small images (kernels/BENCHMARKS.md). They are matrix products
+// Convolutions of many channels, where oneDNN's reach 15 to 85 % of the peak, the least on small images
+// (kernels/BENCHMARKS.md; convolution.cpp says where ours take their place). They are matrix products
 // whose left factor is read through a table of pixels, so that nothing is multiplied by zeros but
 // at the borders of large images.
 #pragma once
@@ -8,7 +8,6 @@
 
 namespace troupe::cpu::TROUPE_ISA {
 
-/// Whether these kernels are faster than oneDNN's for the shape, on this machine.
 /// Whether the three below can do it: channels in whole panels, a filter of more than one tap, and enough samples.
 bool packed_convolution_takes(const ConvolutionPlan& plan);
 

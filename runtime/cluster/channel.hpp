@@ -11,7 +11,8 @@
 // not the process that a socket waits for is hung up on before a byte is read, and so is another that listens in its place.
 // Between hosts they are TLS, and it is who has the key that the control stream has told of (run_keys.hpp). Both ends show
 // the run's token in their greeting, so that nobody else can have taken the place of a socket. The end that connects makes
-// all streams, those for tensors when the other end has greeted; until then the other end says nothing but its greeting.
+// all streams, those for tensors with the first tensor of either end. Until it has answered the other end's greeting, with an
+// empty frame or anything else, the other end says nothing more.
 //
 // On one host tensors of messages lie in memory that both processes have (shared_memory.hpp), as far as there is room.
 //
@@ -160,6 +161,7 @@ class Channel {
   void reach_for_tensors(Peer& peer);
   static void send_away(Peer& peer);
   static void look_for_cut(const Peer& peer);
+  static std::vector<Visitor>::iterator least_expected(Peer& peer);
   void admit(Peer& peer);
   void meet(Peer& peer, const std::vector<pollfd>& polled);
   bool meet(Peer& peer, Visitor& visitor);

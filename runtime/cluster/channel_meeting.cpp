@@ -101,6 +101,20 @@ void Channel::look_for_cut(const Peer& peer) {
   }
 }
 
+/// Of those who have not shown who they are the first, but one from where the peer's headers come is the last to go.
+std::vector<Channel::Visitor>::iterator Channel::least_expected(Peer& peer) {
+  const auto stranger = [](const Visitor& visitor) {
+    return !visitor.line->is_known();
+  };
+  auto found = std::ranges::find_if(peer.visitors, [&](const Visitor& visitor) {
+    return stranger(visitor) && visitor.host != peer.host;
+  });
+  if (found == peer.visitors.end()) {
+    found = std::ranges::find_if(peer.visitors, stranger);
+  }
+  return found == peer.visitors.end() ? peer.visitors.begin() : found;
+}
+
 void Channel::admit(Peer& peer) {
   std::string who;
   for (std::size_t i = 0; i < kVisitorsMax; ++i) {
@@ -110,11 +124,10 @@ void Channel::admit(Peer& peer) {
       peer.full = errno != EAGAIN;  // no descriptor is left
       return;
     }
-    peer.visitors.push_back({line_over(peer, socket, RunKeys::End::listens)});
+    peer.visitors.push_back({.line = line_over(peer, socket, RunKeys::End::listens),
+                             .host = who.substr(0, who.rfind(':'))});
     if (peer.visitors.size() > kVisitorsMax) {
-      const auto stranger = std::ranges::find_if(
-          peer.visitors, [](const Visitor& visitor) { return !visitor.line->is_known(); });
-      peer.visitors.erase(stranger == peer.visitors.end() ? peer.visitors.begin() : stranger);
+      peer.visitors.erase(least_expected(peer));
     }
   }
 }
@@ -150,6 +163,7 @@ bool Channel::meet(Peer& peer, Visitor& visitor) {
   // Where our greeting was lost on its way, it comes again.
   if (said.stream == 0 && (!peer.line || (peer.line->over() && !peer.heard))) {
     peer.line = std::move(visitor.line);
+    peer.host = visitor.host;
     peer.traffic->cut = PeerTraffic::Time{};
     peer.line->say(hello_frame(
         static_cast<std::uint32_t>(self_),
@@ -179,7 +193,7 @@ void Channel::greet(Peer& peer, std::span<const std::byte> frame) {
 void Channel::tensors_follow(Peer& peer) {
   const std::uint32_t streams = std::exchange(peer.streams_to_make, 0);
   for (std::uint32_t stream = 1; stream <= streams; ++stream) {
-    peer.visitors.push_back({nullptr, stream});
+    peer.visitors.push_back({.line = nullptr, .stream = stream});
   }
   if (streams > 0) {
     reach_for_tensors(peer);

@@ -20,6 +20,7 @@ namespace troupe {
 struct Channel::Visitor {
   std::unique_ptr<FrameStream> line;  // of ours: null between two tries
   std::uint32_t stream = 0;           // that it will be, where it is ours
+  std::string host{};                 // where a visitor has come from; empty: this host
   PeerTraffic::Time since = std::chrono::steady_clock::now();
   PeerTraffic::Time reach_again{};
 };
@@ -61,6 +62,7 @@ struct Channel::Peer {
   std::string key;       // between hosts: its own
   pid_t pid = -1;        // on this host: its number; 0 where that is not known
   std::string endpoint;  // to connect to
+  std::string host;      // where its headers come from, where it has connected
   int listening = -1;
 
   // Guarded by mutex_.

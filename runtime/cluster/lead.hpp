@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -53,11 +54,12 @@ class Lead final : public Cluster {
     std::vector<int> process_of;  // by ActorId; the Director's is 0
     std::string version{};        // of the program
     std::string cast{};           // digest of the machines; each process must make the same ones
-    std::string instructions{};   // by which the CPU kernels of all must compute; empty: by any
-    std::string experiment{};     // resolved, as text
-    bool resumes = false;         // the run goes on from a checkpoint
-    bool may_restart = false;     // after a loss another Lead may begin the run again
-    bool is_restart = false;      // the run begins again; another Lead may try once more
+    std::vector<std::set<int>>
+        alike{};               // processes whose CPU kernels must use the same instructions
+    std::string experiment{};  // resolved, as text
+    bool resumes = false;      // the run goes on from a checkpoint
+    bool may_restart = false;  // after a loss another Lead may begin the run again
+    bool is_restart = false;   // the run begins again; another Lead may try once more
     RunBounds bounds{};
     std::string program = "/proc/self/exe";
     std::vector<HostPlace> hosts{};  // of processes 1, 2, ...; empty: all are on this machine
@@ -148,6 +150,7 @@ class Lead final : public Cluster {
   std::string end_process_of(Member& member, double seconds = 0) const;
   Error why_not_joined(Member& member, int number, Talk how);
   Result<void> invite(Member& member, int number, std::uint32_t life);
+  std::string instructions_like(int number) const;
   Result<void> join(Member& member, int number, int peers, std::vector<proto::Connect>& where);
   Result<void> tell_endpoints(Member& member, int number, const std::vector<proto::Connect>& where);
   Result<std::chrono::nanoseconds> await_machines(Member& member, int number);
@@ -200,7 +203,8 @@ class Lead final : public Cluster {
   void await_byes();
 
   Config c_;
-  std::map<int, Member> members_;  // by number of the process, from 1
+  std::map<int, Member> members_;              // by number of the process, from 1
+  std::map<int, std::string> instructions_{};  // of the CPU kernels of those that take part
   int missing_process_ = 0;
   bool has_lost_ = false;
   bool restarts_ = false;

@@ -171,6 +171,19 @@ Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
   return said == Talk::done ? Result<void>() : why_not_joined(member, number, said);
 }
 
+/// What those that must compute as process `number` does have answered; empty: none has yet.
+std::string Lead::instructions_like(int number) const {
+  for (const std::set<int>& alike : c_.alike) {
+    for (const int other : alike.contains(number) ? alike : std::set<int>{}) {
+      if (const auto known = instructions_.find(other);
+          other != number && known != instructions_.end()) {
+        return known->second;
+      }
+    }
+  }
+  return "";
+}
+
 /// Reads the answer to invite(). Notes in `where` the endpoints of process `number` for those below `peers`, and its key in
 /// where[kLead].
 Result<void> Lead::join(Member& member, int number, int peers, std::vector<proto::Connect>& where) {
@@ -186,10 +199,11 @@ Result<void> Lead::join(Member& member, int number, int peers, std::vector<proto
                                               .version = c_.version,
                                               .cast = c_.cast,
                                               .on_hosts = on_hosts(),
-                                              .instructions = c_.instructions});
+                                              .instructions = instructions_like(number)});
   if (!believed) {
     return believed;
   }
+  instructions_[number] = joined.instructions();
   for (const auto& [other, endpoint] : joined.endpoints()) {
     if (other < static_cast<std::uint32_t>(number)) {
       (*where[other].mutable_endpoints())[static_cast<std::uint32_t>(number)] = endpoint;

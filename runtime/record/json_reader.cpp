@@ -92,6 +92,12 @@ class Scanner {
     return take(close);
   }
 
+  static bool four_hex_digits(std::string_view text) {
+    constexpr std::string_view kHex = "0123456789abcdefABCDEF";
+    constexpr std::size_t kDigits = 4;
+    return text.size() >= kDigits && text.substr(0, kDigits).find_first_not_of(kHex) == text.npos;
+  }
+
   bool string() {
     constexpr std::string_view kEscaped = "\"\\/bfnrtu";
     if (!word("\"")) {
@@ -107,7 +113,8 @@ class Scanner {
       }
       if (rest_[n] == '\\') {
         ++n;
-        if (n == rest_.size() || kEscaped.find(rest_[n]) == kEscaped.npos) {
+        if (n == rest_.size() || kEscaped.find(rest_[n]) == kEscaped.npos ||
+            (rest_[n] == 'u' && !four_hex_digits(rest_.substr(n + 1)))) {
           return false;
         }
       }

@@ -115,7 +115,7 @@ TEST_CASE("an answer that cannot be right is not believed", "[cluster]") {
   CHECK_THAT(refusal(keyless, true), Contains("has shown no key"));
 }
 
-TEST_CASE("who computes by other instructions has no copies of what the lead has", "[cluster]") {
+TEST_CASE("who computes by other instructions has no copies of what another has", "[cluster]") {
   proto::Joined joined = right_answer(true);
   joined.set_instructions("x86-64-v3");
   Asked asked = asked_for(true);

@@ -75,25 +75,10 @@ TEST_CASE("of a text that is cut, or is no JSON, nothing is read", "[record]") {
   for (std::size_t size = 0; size < whole.size(); ++size) {
     CHECK_FALSE(is_json(whole.substr(0, size)));
   }
-  for (const char* text : {"01",
-                           "1.",
-                           ".5",
-                           "-",
-                           "1e",
-                           "+1",
-                           "nan",
-                           "tru",
-                           "'a'",
-                           R"("\x")",
-                           "\"\n\"",
-                           "[1,]",
-                           "{,}",
-                           R"({"a"})",
-                           R"({"a":})",
-                           "{a:1}",
-                           "1 2",
-                           "[1}",
-                           "{}{}"}) {
+  for (const char* text :
+       {"01",       "1.",        ".5",      "-",         "1e",          "+1",     "nan",  "tru",
+        "'a'",      R"("\x")",   R"("\u")", R"("\u12")", R"("\u12g4")", "\"\n\"", "[1,]", "{,}",
+        R"({"a"})", R"({"a":})", "{a:1}",   "1 2",       "[1}",         "{}{}"}) {
     CAPTURE(text);
     CHECK_FALSE(is_json(text));
   }
