@@ -244,7 +244,8 @@ Result<std::unique_ptr<MetricsServer>> MetricsServer::start(const std::string& a
   if (told) {
     *told << "metrics for Prometheus are at " << http->url() << "/metrics"
           << (http->token().empty() ? "" : "; who asks must send Authorization: Bearer ")
-          << http->token() << std::endl;
+          << http->token() << '\n'
+          << std::flush;
   }
   server->http_.emplace(*std::move(http));
   return server;

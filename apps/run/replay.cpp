@@ -235,10 +235,11 @@ class Records final : public Driver {
 
   Result<void> prepare(const Blueprint& blueprint, const Cast& cast) override {
     auto opened = Record::open(folders_[phase_]);
+    Result<void> ready = opened ? Result<void>() : opened.error();
     if (opened) {
       record_.emplace(*std::move(opened));
+      ready = record_->prepare(blueprint, cast);
     }
-    const auto ready = opened ? record_->prepare(blueprint, cast) : opened.error();
     refused_ = refused_ || !ready;
     return ready;
   }

@@ -58,7 +58,7 @@ ParameterValues to_file(const WeightSpec& spec, const ParameterValues& values) {
   return images ? transposed(values, images->count, images->pixels, images->channels) : values;
 }
 
-ParameterValues from_file(const WeightSpec& spec, ParameterValues values) {
+ParameterValues from_file(const WeightSpec& spec, const ParameterValues& values) {
   const auto images = images_of(spec);
   return images ? transposed(values, images->count, images->channels, images->pixels) : values;
 }

@@ -22,7 +22,7 @@ namespace troupe {
 
 /// A tensor on its way to this process.
 struct Incoming {
-  explicit Incoming(Announced announced) : what(std::move(announced)), left(what.bytes) {}
+  explicit Incoming(Announced announced) : what(announced), left(what.bytes) {}
 
   const Announced what;
   std::once_flag made{};
