@@ -198,17 +198,18 @@ void tell_lines(Families& all, const std::map<std::string, double>& last) {
   }
 }
 
-/// `machines`: their names, by ActorId. `others`: null where all play here.
+/// Of those that have not ended. `machines`: their names, by ActorId. `others`: null where all play here.
 void tell_mailboxes(Families& all,
                     const Mailboxes& mailboxes,
                     const std::vector<std::string>& machines,
                     const Others* others) {
   for (std::size_t i = 0; i < machines.size(); ++i) {
     const auto id = static_cast<ActorId>(i);
-    if (!others || others->is_here(id)) {
+    const std::int64_t waiting = mailboxes.waiting(id);
+    if (waiting >= 0 && (!others || others->is_here(id))) {
       all.gauge("troupe_mailbox_messages",
                 "Messages that were sent to an actor of this process and that it has not handled",
-                static_cast<double>(mailboxes.waiting(id)),
+                static_cast<double>(waiting),
                 {{"actor", machines[i]}});
     }
   }

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <utility>
 
@@ -75,11 +76,16 @@ std::string difference(const std::string& path,
                        std::string_view left_out) {
   std::string found;
   if (then.is_object() && now.is_object()) {
-    for (const Json& both : {then, now}) {
-      for (const auto& [key, _] : both.members()) {
-        if (found.empty() && key != left_out) {
-          found = difference(concat(path, ".", key), then[key], now[key], left_out);
-        }
+    std::map<std::string, std::pair<Json, Json>> both;
+    for (const auto& [key, value] : then.by_name()) {
+      both[key].first = value;
+    }
+    for (const auto& [key, value] : now.by_name()) {
+      both[key].second = value;
+    }
+    for (const auto& [key, values] : both) {
+      if (found.empty() && key != left_out) {
+        found = difference(concat(path, ".", key), values.first, values.second, left_out);
       }
     }
   } else if (then.is_list() && now.is_list()) {

@@ -340,8 +340,9 @@ Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* ot
       return recorder.staleness();
     };
   }
-  Mailboxes* const mailboxes = *metrics ? (*metrics)->count_mailboxes(cast) : nullptr;
+  Mailboxes* mailboxes = nullptr;  // none on the virtual clock
   if (*metrics) {
+    mailboxes = options.virtual_clock ? nullptr : (*metrics)->count_mailboxes(cast);
     options.tee = (*metrics)->attend(recorder, options.tee, e.resumed().seconds(), others);
   }
   const RunParts parts{blueprint, cast, recorder, files->metrics.get(), files->orders};
@@ -366,7 +367,6 @@ Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* ot
   }
   count_before(e, *ending);
   recorder.finish(ending->seconds);
-
   RunResult result = result_of(*std::move(ending), recorder, blueprint, *files);
   result.summary.wall_seconds = wall.count();
   result.summary.faults = std::move(faults);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 namespace troupe {
 namespace {
@@ -27,9 +28,12 @@ struct Shares {
   double weights = 0;
 };
 
-double share_of(const Json& of, const std::string& name) {
-  const double share = of[name].number();
+double or_0(double share) {
   return std::isfinite(share) ? share : 0;
+}
+
+double share_of(const Json& of, const std::string& name) {
+  return or_0(of[name].number());
 }
 
 Shares shares_of(const Json& line) {
@@ -43,20 +47,19 @@ Shares shares_of(const Json& line) {
 
 /// A stage that works while the others wait; "" where they work alike, or it is not known. `summary`: none before the end.
 std::string uneven(const proto::Experiment& e, const Json& summary, const Json& train) {
-  const Json over = summary["busy"];
-  const Json now = train["stages"];
-  const std::size_t known = (summary.is_object() ? over : now).members().size();
+  const bool over = summary.is_object();
+  std::map<std::string, Json> told = (over ? summary["busy"] : train["stages"]).by_name();
+  const std::size_t known = told.size();
   const int stages = static_cast<int>(e.pipeline().stages());
-  if (stages < 2 || known < 2) {
+  if (stages < 2 || known < static_cast<std::size_t>(stages)) {
     return "";
   }
   std::vector<double> mean(static_cast<std::size_t>(stages),
                            0);  // over the replicas, whose stages are numbered on
   const double replicas = static_cast<double>(known) / stages;
   for (std::size_t i = 0; i < known; ++i) {
-    const std::string stage = concat("stage-", i);
-    const double busy = summary.is_object() ? share_of(over, stage) : share_of(now[stage], "busy");
-    mean[i % mean.size()] += busy / replicas;
+    const Json stage = told[concat("stage-", i)];
+    mean[i % mean.size()] += or_0((over ? stage : stage["busy"]).number()) / replicas;
   }
   const auto most = std::max_element(mean.begin(), mean.end());
   double others = 0;

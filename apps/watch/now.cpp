@@ -9,11 +9,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 namespace troupe {
 namespace {
 
 constexpr std::size_t kEventsMax = 20;
+constexpr std::size_t kRowsMax = 64;  // of stages, or shards in a row
 constexpr std::size_t kBarWidth = 20;
 constexpr double kSilentSeconds = 60;  // from then on it is worth saying
 constexpr std::array kEvents{"lost", "returned", "lost_copy", "restart"};
@@ -45,36 +47,39 @@ using TextRows = std::vector<std::vector<std::string>>;
 
 /// Of the whole run where it is over, else of the last line.
 TextRows stage_rows(const Json& summary, const Json& train) {
+  std::map<std::string, Json> busy = summary["busy"].by_name();
+  const bool over = !busy.empty();
+  std::map<std::string, Json> idle = summary["idle"].by_name();
+  std::map<std::string, Json> now = train["stages"].by_name();
+  const std::size_t known = over ? busy.size() : now.size();
   TextRows rows;
-  const auto add = [&rows](const std::string& stage, double busy, const Json& idle) {
-    rows.push_back({stage, bar(busy) + " " + percent(busy), "waits for " + waits(idle)});
-  };
-  const std::size_t over = summary["busy"].members().size();
-  for (std::size_t i = 0; i < over; ++i) {
+  for (std::size_t i = 0; i < std::min(known, kRowsMax); ++i) {
     const std::string stage = concat("stage-", i);
-    add(stage, summary["busy"][stage].number(), summary["idle"][stage]);
+    const double share = (over ? busy[stage] : now[stage]["busy"]).number();
+    rows.push_back({stage,
+                    bar(share) + " " + percent(share),
+                    "waits for " + waits(over ? idle[stage] : now[stage]["idle"])});
   }
-  const Json now = train["stages"];
-  const std::size_t known = over > 0 ? 0 : now.members().size();
-  for (std::size_t i = 0; i < known; ++i) {
-    const std::string stage = concat("stage-", i);
-    add(stage, now[stage]["busy"].number(), now[stage]["idle"]);
+  if (known > kRowsMax) {
+    rows.push_back({"...", concat("and ", known - kRowsMax, " more")});
   }
   return rows;
 }
 
 /// `shards`: an object each, with the mean and the max.
 std::string shard_text(const Json& shards) {
+  // A line leaves out who has applied nothing since the one before.
+  const std::vector<std::pair<std::string, Json>> all = shards.members();
   std::string text;
-  for (const auto& [name, shard] :
-       shards.members()) {  // a line leaves out who has applied nothing since the one before
+  for (std::size_t i = 0; i < std::min(all.size(), kRowsMax); ++i) {
+    const auto& [name, shard] = all[i];
     text += fill_in("{}{} {}/{}",
                     text.empty() ? "" : "  ",
                     name,
                     number(shard["mean"].number(), "%.2f"),
                     shard["max"].number());
   }
-  return text;
+  return all.size() > kRowsMax ? concat(text, "  ... and ", all.size() - kRowsMax, " more") : text;
 }
 
 std::string accuracy_text(const Json& fields) {

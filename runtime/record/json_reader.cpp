@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <limits>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -197,6 +198,14 @@ std::vector<std::pair<std::string, Json>> Json::members() const {
     all.emplace_back(without_escapes(written), Json(scanner.value()));
     return true;
   });
+  return all;
+}
+
+std::map<std::string, Json> Json::by_name() const {
+  std::map<std::string, Json> all;
+  for (auto& [name, value] : members()) {
+    all.emplace(std::move(name), value);
+  }
   return all;
 }
 

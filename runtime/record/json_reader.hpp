@@ -2,6 +2,7 @@
 // that of a line of hundred members the four that a curve needs cost little more than a look at its bytes.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -30,6 +31,8 @@ class Json {
   Json operator[](std::string_view name) const;
   /// In the order of the text.
   std::vector<std::pair<std::string, Json>> members() const;
+  /// The same by their names, the first of each: for whoever asks for many, as each [] goes over the text.
+  std::map<std::string, Json> by_name() const;
   std::vector<Json> elements() const;
   /// The members that are no objects, also those of objects within: they are called "idle/data".
   std::vector<std::pair<std::string, Json>> leaves() const;

@@ -125,6 +125,10 @@ void hire_machine(Theatre& theatre, ActorId id) {
   theatre.ports.push_back(std::make_unique<MachinePort>(theatre, id));
   if (theatre.is_here(id)) {
     theatre.actors.push_back(hire<MachineActor>(theatre.workplace_of(id).thread, &theatre, id));
+    if (Mailboxes* const mailboxes = theatre.options.mailboxes) {
+      theatre.actors.back()->attach_functor(
+          [mailboxes, id](const caf::error&) { mailboxes->ended(id); });
+    }
     return;
   }
   theatre.actors.emplace_back();

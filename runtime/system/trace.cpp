@@ -38,13 +38,6 @@ std::int64_t tensor_bytes(T& of) {
   return bytes;
 }
 
-/// Of what took from `start` to `end`.
-std::uint32_t copied(std::int64_t nanoseconds, const TraceEvent& of) {
-  constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max();
-  return static_cast<std::uint32_t>(
-      std::clamp<std::int64_t>(nanoseconds, 0, std::min(kMost, of.end - of.start)));
-}
-
 /// Of the tensors of a message that takes the time of a link; 0 of others.
 std::int64_t bytes_on_way(Message& message) {
   return visit(
@@ -79,6 +72,15 @@ class Trace::Place {
   /// What the run's clock shows.
   std::int64_t now() const {
     return trace_.config_.virtual_clock ? nanoseconds(now_) : ahead_ + wall_nanoseconds();
+  }
+
+  /// What of the time of `event` was spent in copies. Those take real time: of a modelled one no part is theirs.
+  std::uint32_t copied(std::int64_t nanoseconds, const TraceEvent& event) const {
+    constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max();
+    const bool modelled = trace_.config_.virtual_clock || trace_.config_.times;
+    return modelled ? 0
+                    : static_cast<std::uint32_t>(std::clamp<std::int64_t>(
+                          nanoseconds, 0, std::min(kMost, event.end - event.start)));
   }
 
   /// Lets `event`, of a job that has run from its start to its end, last as long as the model says, by the rule of the drivers.
@@ -127,7 +129,7 @@ class Traced final : public Machine {
       throw;
     }
     handled.end = std::max(handled.start, place_.now());
-    handled.copied = copied(copies, handled);
+    handled.copied = place_.copied(copies, handled);
     place_.note(handled);
     note_effects(fx, before, handled.end);
   }
@@ -236,7 +238,7 @@ class Traced final : public Machine {
             event.number = tensor_bytes(forward->made.stash);
           }
           place.model(facts, event);
-          event.copied = copied(copies, event);
+          event.copied = place.copied(copies, event);
           place.note(event);
           return made;
         };

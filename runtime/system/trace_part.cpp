@@ -33,9 +33,9 @@ bool is_sound(const TraceEvent& event, std::size_t machines) {
   const std::array numbers{event.start, event.end, event.number, event.second};
   return event.who < machines && event.message < Kinds::size &&
          static_cast<std::uint8_t>(event.kind) < TraceEvent::kKinds &&
-         event.what < count_of_what(event.kind) && event.start <= event.end &&
-         event.copied <= event.end - event.start &&
-         std::ranges::all_of(numbers, [](std::int64_t x) { return -kMost <= x && x <= kMost; });
+         event.what < count_of_what(event.kind) &&
+         std::ranges::all_of(numbers, [](std::int64_t x) { return -kMost <= x && x <= kMost; }) &&
+         event.start <= event.end && event.copied <= event.end - event.start;
 }
 
 }  // namespace

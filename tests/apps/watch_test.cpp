@@ -267,6 +267,40 @@ TEST_CASE("while a run goes on, each stage and each shard is told of by its last
   CHECK_FALSE(has(now.text(false), "of the last line"));
 }
 
+TEST_CASE("of more stages and shards than a screen has lines the first are told, soon", "[apps]") {
+  constexpr int kMany = 100'000;
+  std::string stages;
+  std::string busy;
+  std::string shards;
+  for (int i = 0; i < kMany; ++i) {
+    const char* const comma = i > 0 ? "," : "";
+    stages += concat(comma, "\"stage-", i, "\":{\"busy\":0.25}");
+    busy += concat(comma, "\"stage-", i, "\":0.5");
+    shards += concat(comma, "\"shard-", i, "\":{\"mean\":1,\"max\":2}");
+  }
+  const std::string line =
+      train(9, concat(",\"stages\":{", stages, "},\"shards\":{", shards, "}").c_str());
+  const std::string summary = concat("{\"busy\":{", busy, "}}");
+  const Folder folder;
+  write(folder / "metrics.jsonl", kHeader + line);
+  RunNow now(only(folder.path().string()));
+  REQUIRE(now.read_on());
+  for (const char* const share : {"25.0 %", "50.0 %"}) {
+    const std::string text = now.text(false);
+    CHECK(has(text, "stage-63  ["));
+    CHECK(has(text, share));
+    CHECK_FALSE(has(text, "stage-64"));
+    CHECK(has(text, concat("...       and ", kMany - 64, " more")));
+    CHECK(text.size() < 20'000);
+    write(folder / "summary.json", summary);
+    REQUIRE(now.read_on());
+  }
+  proto::Experiment e;
+  e.mutable_pipeline()->set_stages(2);
+  CHECK_FALSE(diagnosis(e, line, "").empty());
+  CHECK_FALSE(diagnosis(e, line, summary).empty());
+}
+
 TEST_CASE("who holds everybody up follows from shares, staleness and refusals", "[apps]") {
   proto::Experiment e;
   e.mutable_pipeline()->set_stages(2);

@@ -155,6 +155,19 @@ def check_scraped(folder, port, asked):
         process.wait()
 
 
+def check_virtual(program, port):
+    """Messages have no mailboxes on the virtual clock."""
+    words = [program, "sim", *WORDS, "--out", "none", "--set", f"record.prometheus=127.0.0.1:{port}"]
+    run = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        page = await_true("the virtual run is told of", lambda: "troupe_updates_total " in (it := got(f"http://127.0.0.1:{port}/metrics")) and it)
+        assert "troupe_mailbox_messages" not in page, page
+    finally:
+        run.send_signal(signal.SIGINT)
+        says = run.communicate(timeout=SECONDS_MAX)[1]
+    assert run.returncode == 130, (run.returncode, says)
+
+
 def check_refused(program, port):
     """Before anything is trained: a sentence, exit code 2."""
     for address, word in ((f"127.0.0.1:{port}", str(port)), ("nowhere", "nowhere"), ("127.0.0.1:99999", "99999")):
@@ -189,6 +202,7 @@ def main():
             run.send_signal(signal.SIGINT)
             says = run.communicate(timeout=SECONDS_MAX)[1]
         assert run.returncode == 130, (run.returncode, says)
+    check_virtual(program, port)
     print(f"{len(numbers(pages[0]))} numbers of the lead, {len(numbers(pages[1]))} of the other; {scraped}")
     return 0
 

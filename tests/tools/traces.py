@@ -177,8 +177,11 @@ class Runs:
         return said.stdout
 
     def run(self, verb, name, settings, *more):
-        words = [word for setting in f"{TEACHER} {settings}".split() for word in ("--set", setting)]
-        self.troupe(verb, "teacher-mlp", "--quiet", *words, "--out", name, *more)
+        return self.run_of("teacher-mlp", verb, name, f"{TEACHER} {settings}", *more)
+
+    def run_of(self, preset, verb, name, settings, *more):
+        words = [word for setting in settings.split() for word in ("--set", setting)]
+        self.troupe(verb, preset, "--quiet", *words, "--out", name, *more)
         return json.loads((self.folder / name / "summary.json").read_text())
 
     def trace_of(self, name):
@@ -306,6 +309,17 @@ def check_pipeline(trace, summary):
     check(kept and all(value == 0 for value in kept), f"stages keep {kept} bytes at the end")
 
 
+def copying(runs):
+    """A network whose layers copy: on the real clock its trace has the time of that, on the virtual one equal bytes, and the modelled times alone."""
+    settings = "data.glyphs.limit=640 data.glyphs.test_limit=64 record.trace=true"
+    for verb, name in (("sim", "copying"), ("sim", "copying-again"), ("run", "copying-real")):
+        runs.run_of("glyphs-unet", verb, name, settings)
+    first, second = ((runs.folder / name / "trace.pftrace").read_bytes() for name in ("copying", "copying-again"))
+    check(first == second, "copying: a second trace has other bytes")
+    copies = [sum(parts["copy"] for parts in runs.trace_of(name).spent().values()) for name in ("copying", "copying-real")]
+    check(copies[0] == 0 < copies[1], f"copying: {copies} ns are copies, on the virtual clock and on the real one")
+
+
 def real(runs):
     settings = SCHEMES["pipeline"] + " stop.updates=120"
     plain = runs.run("run", "real-plain", settings)
@@ -421,6 +435,7 @@ def main():
                     definitions(runs, name, trace)
                 print(f"{name}: {trace.count()} slices, {len(trace.flows)} flows, {summary['seconds']:.6f} s", flush=True)
             planned(runs)
+            copying(runs)
             real(runs)
             resumed(runs)
             several(runs)

@@ -199,6 +199,21 @@ def hostile(folder):
     return [run, comparison]
 
 
+def check_shards(browser, troupe, folder):
+    """A shard that the last line leaves out, as it has applied nothing, stays in the figure; a tenth follows the ninth."""
+    folder.mkdir()
+    lines = [{"kind": "train", "step": step, "seconds": step, "loss": 1, "shards": {name: {"mean": mean, "max": 3} for name, mean in means.items()}}
+             for step, means in enumerate([{"shard-10": 1, "shard-2": 2}, {"shard-10": 3, "shard-2": 1}, {"shard-10": 2}], 1)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in [{"kind": "header", "clock": "real"}, *lines]))
+    report = folder / "report.html"
+    subprocess.run([troupe, "report", folder, "--out", report], check=True, capture_output=True)
+    browser.open(report.as_uri())
+    browser.wait_for("!!document.querySelector('#shards-0 svg')")
+    cells = browser.value("[...document.querySelectorAll('#shards-0 th, #shards-0 td')].map(cell => cell.textContent)")
+    assert [cell for cell in cells if cell.startswith("shard-")] == ["shard-2", "shard-10"], cells
+    assert "shard-2" in browser.value("document.querySelector('#shards-0 svg').textContent")
+
+
 def check_hostile(browser, url):
     browser.open(url)
     browser.wait_for("document.querySelectorAll('svg').length >= 6")
@@ -252,6 +267,7 @@ def main():
             browser.open(report.as_uri())
             check_numbers(browser, runs)
             check_names(browser)
+            check_shards(browser, troupe, folder / "shards")
             bad = hostile(folder)
             report = folder / "hostile.html"
             subprocess.run([troupe, "report", *bad, "--out", report], check=True, capture_output=True)

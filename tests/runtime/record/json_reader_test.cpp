@@ -54,6 +54,9 @@ TEST_CASE("members of a line by their names", "[record]") {
     names += name + ' ';
   }
   CHECK(names == "kind step idle/data list none t yes ");
+  const auto first = Json::parse(R"({"a":1,"b":2,"a":3})").by_name();
+  CHECK(first.size() == 2);
+  CHECK(first.at("a").number() == 1);
 }
 
 TEST_CASE("numbers are read to the bit, also those that no integer holds", "[record]") {

@@ -1,5 +1,6 @@
 // What goes wrong on threads: a machine ends alone, and the director hears of it; a stall is told.
 #include "messages/pipeline.hpp"
+#include "runtime/system/mailboxes.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/script.hpp"
@@ -64,6 +65,24 @@ TEST_CASE("an exception ends its machine alone, and the director is told once", 
                                    : "a kernel failed"));
     }
   }
+}
+
+TEST_CASE("messages that come after a machine's death do not count as waiting", "[threads]") {
+  Mailboxes mailboxes(2);
+  std::int64_t waiting = 0;
+  Cast cast = directed_by([&](Message message, double now, Effects& fx) {
+    if (holds_alternative<Down>(message)) {
+      fx.send(worker(1), Advance{});
+      fx.wake(now);
+    } else if (holds_alternative<Alarm>(message)) {
+      waiting = mailboxes.waiting(1);
+      fx.finish({});
+    }
+  });
+  cast.starting = {
+      add(cast, "victim", 1, [](Message, double, Effects&) { throw std::runtime_error("no"); })};
+  CHECK(perform(cast, {.mailboxes = &mailboxes}).exit_code == 0);
+  CHECK(waiting < 0);
 }
 
 TEST_CASE("what a machine sent before its death comes before the news of it", "[threads]") {

@@ -1,6 +1,8 @@
 // A trace: what it keeps, and what another process may say of it.
 #include "runtime/system/trace.hpp"
 
+#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
 #include "messages/archive.hpp"
 #include "messages/pipeline.hpp"
 #include "tests/support/catch.hpp"
@@ -136,6 +138,23 @@ TEST_CASE("a trace has what of a message's and of a job's time was spent in copi
       CHECK((event.copied > 0) == copies);
       CHECK(event.copied <= event.end - event.start);
     }
+  }
+}
+
+TEST_CASE("where times are modelled, no part of them is of copies, which take real time") {
+  const TimeModel times(proto::Clock(), {{.forward = 0.5}}, 1);
+  for (const bool virtual_clock : {true, false}) {
+    Cast cast;
+    cast.threads = 1;
+    cast.members.push_back(
+        {.name = "copies", .machine = std::make_unique<Copies>(true), .device = {}});
+    Trace trace(cast, {.events_max = 1000, .virtual_clock = virtual_clock, .times = &times});
+    tell(cast, 3, 1.5);
+    const Trace::Part part = trace.take();
+    REQUIRE(part.events.size() == 2);
+    CHECK(part.events[1].end >= part.events[1].start + 500'000'000);
+    CHECK(part.events[0].copied == 0);
+    CHECK(part.events[1].copied == 0);
   }
 }
 
