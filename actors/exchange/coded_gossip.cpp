@@ -126,17 +126,19 @@ class CodedGossip final : public GossipRounds {
     const std::size_t slices = own_.size();
     TROUPE_CHECK(made.tensors.size() >= 2 * slices && made.numbers.size() >= 2,
                  "[CodedGossip] less than a job makes");
-    const auto step = static_cast<std::int64_t>(made.numbers.back());
+    const double step = made.numbers.back();
     made.numbers.pop_back();
     const double round = made.numbers.back();
     made.numbers.pop_back();
+    TROUPE_CHECK(step >= 0 && step < 0x1p53, "[CodedGossip] a step that no run has");
     TROUPE_CHECK(round >= 0 && round < 0x1p53, "[CodedGossip] a round that no run has");
     states_ = unpack(made, 2 * slices);
     const auto messages_end = made.tensors.begin() + static_cast<std::ptrdiff_t>(slices);
     const Values before = std::exchange(
         own_, Values(messages_end, messages_end + static_cast<std::ptrdiff_t>(slices)));
     said_ = true;
-    const std::vector<std::int32_t> to = hearers(step, static_cast<std::int64_t>(round), fx);
+    const std::vector<std::int32_t> to =
+        hearers(static_cast<std::int64_t>(step), static_cast<std::int64_t>(round), fx);
     for (const std::int32_t r : to) {
       Values told(made.tensors.begin(), messages_end);
       if (told_copy_ && !std::binary_search(told_copy_->begin(), told_copy_->end(), r)) {

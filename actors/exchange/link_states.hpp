@@ -42,7 +42,9 @@ inline std::vector<LinkState> unpack(const Computed& made, std::size_t tensors) 
     counted(3, made.numbers.end() - number);
     const std::ptrdiff_t count = counted(*number++, made.tensors.end() - tensor);
     LinkState& state = states.emplace_back();
-    state.messages = static_cast<std::int64_t>(*number++);
+    const double messages = *number++;
+    TROUPE_CHECK(messages >= 0 && messages < 0x1p53, "[unpack] a number of messages of no run");
+    state.messages = static_cast<std::int64_t>(messages);
     const double numbers = *number++;
     const std::ptrdiff_t own = counted(numbers, made.numbers.end() - number);
     state.tensors.assign(tensor, tensor + count);

@@ -326,6 +326,7 @@ void PeerExchange::came(Note m, double now, Effects& fx) {
              {.tensors = std::move(m.tensors), .numbers = std::move(m.numbers)},
              fx);
   } else if (m.what == kCut) {
+    TROUPE_BELIEVE(any_time(), "replica ", from, " has sent a mark, and nothing here is cut");
     marked(m, fx);
   } else if (m.what == kSeen) {
     kept_.erase(kept_.begin(), kept_.lower_bound(m.stamp.batch));

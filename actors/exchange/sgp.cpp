@@ -60,9 +60,9 @@ class Sgp final : public PeerExchange {
 
   std::int64_t round(std::int64_t step) const { return o_.held ? step / o_.overlap : step; }
 
-  /// x moves as z does; then its shares can be told.
   bool minds_the_end_of_all() const override { return o_.overlap > 0; }
 
+  /// x moves as z does; then its shares can be told.
   void stepped(const Weights& own, Effects& fx) override {
     begin_anew_where_some_have_gone(fx);
     if (x_.empty()) {  // w is 1, and x is z

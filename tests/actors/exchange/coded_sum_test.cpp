@@ -1,5 +1,6 @@
 // Replicas that add up what codecs make of their gradients, by a ring or a tree: random_k, powersgd and half
 // precision against the papers' loops in double, whatever the order of messages; what is left out is kept.
+#include "actors/exchange/link_states.hpp"
 #include "actors/exchange/reduction.hpp"
 #include "actors/pipeline/optimizer.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <random>
 
 namespace coded_sum_test {
@@ -298,6 +300,19 @@ Doubles product(const Doubles& p, const Doubles& q, const Matrix& m) {
 }
 
 }  // namespace
+
+TEST_CASE("numbers of a job that no job makes are refused", "[actors]") {
+  for (const double wrong :
+       {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    for (const std::size_t at : {0u, 1u, 2u}) {
+      Computed made{.numbers = {0, 0, 0}};
+      CHECK(unpack(made, 0).size() == 1);
+      made.numbers[at] = wrong;
+      INFO(at << ": " << wrong);
+      CHECK_THROWS_WITH(unpack(made, 0), says("[unpack]"));
+    }
+  }
+}
 
 TEST_CASE("sums of random_k are the means at its places, and 0 elsewhere", "[actors][codecs]") {
   const auto how = GENERATE(ReductionKind::ring, ReductionKind::tree);

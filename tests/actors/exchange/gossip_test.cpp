@@ -710,6 +710,9 @@ TEST_CASE("a Note that is none ends who gets it, with a sentence", "[actors]") {
       CHECK_THROWS_WITH(v.hear(0, what, {}, {filled(1, Village::kNumbers)}), refused);
     }
     CHECK_NOTHROW(v.hear(0, what, numbers, {filled(1, Village::kNumbers)}));
+    if (exchange == "gossip" || exchange == "sgp") {  // which count no Notes
+      CHECK_THROWS_WITH(v.hear(0, ":cut", {1, 0, 0}, {}), says("has sent a mark"));
+    }
   }
 }
 
