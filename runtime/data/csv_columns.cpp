@@ -43,32 +43,6 @@ bool counts(const Fields& first, const Fields& second) {
           }));
 }
 
-/// Whether the first line names the columns, where that is clear: names are no numbers, and of samples
-/// the same fields are numbers.
-std::optional<bool> detected_header(const proto::Csv& options,
-                                    const Fields& first,
-                                    const Fields& second) {
-  const auto is_number = [&](std::string_view field) {
-    return csv_number(field, options).has_value();
-  };
-  bool named = false;    // a word stands over a number
-  bool sampled = false;  // a number stands over something else
-  bool numbers = false;  // anywhere in the first line
-  const std::size_t behind = second.size() - std::min(first.size(), second.size());
-  for (std::size_t i = 0; i < first.size() && i + behind < second.size(); ++i) {
-    const std::string_view below = second[i + behind];
-    const bool number = is_number(first[i]);
-    named = named || (!number && is_number(below) && !csv_missing(first[i], options));
-    sampled = sampled || (number && !is_number(below) && !csv_missing(below, options));
-    numbers = numbers || number;
-  }
-  if (named || sampled) {
-    return sampled ? std::nullopt : std::optional(true);
-  }
-  return numbers && !counts(first, second) && first.size() == second.size() ? std::optional(false)
-                                                                            : std::nullopt;
-}
-
 std::string names_said(const CsvColumns& columns) {
   if (!columns.header) {
     return concat("its columns have numbers, 1 to ", columns.uses.size());
@@ -195,6 +169,30 @@ bool grouped_by(std::string_view field, char by) {
 
 }  // namespace
 
+std::optional<bool> detected_header(const proto::Csv& options,
+                                    const Fields& first,
+                                    const Fields& second) {
+  const auto is_number = [&](std::string_view field) {
+    return csv_number(field, options).has_value();
+  };
+  bool named = false;    // a word stands over a number
+  bool sampled = false;  // a number stands over something else
+  bool numbers = false;  // anywhere in the first line
+  const std::size_t behind = second.size() - std::min(first.size(), second.size());
+  for (std::size_t i = 0; i < first.size() && i + behind < second.size(); ++i) {
+    const std::string_view below = second[i + behind];
+    const bool number = is_number(first[i]);
+    named = named || (!number && is_number(below) && !csv_missing(first[i], options));
+    sampled = sampled || (number && !is_number(below) && !csv_missing(below, options));
+    numbers = numbers || number;
+  }
+  if (named || sampled) {
+    return sampled ? std::nullopt : std::optional(true);
+  }
+  return numbers && !counts(first, second) && first.size() == second.size() ? std::optional(false)
+                                                                            : std::nullopt;
+}
+
 std::optional<double> csv_number(std::string_view field) {
   field.remove_prefix(field.starts_with('+') ? 1 : 0);
   double number = 0;
@@ -319,12 +317,6 @@ Result<CsvColumns> csv_columns(const proto::Csv& options,
                                const Fields& second,
                                char separator,
                                bool without_target) {
-  if (options.comment().empty() && !first.empty() && first[0].starts_with('#') &&
-      (first.size() != second.size() || (!second.empty() && second[0].starts_with('#')))) {
-    return Error{ErrorKind::data,
-                 "its first line begins with #; lines that do are passed over with --set "
-                 "data.csv.comment=#"};
-  }
   if (first.size() < (without_target ? 1 : 2)) {
     return Error{ErrorKind::data,
                  concat("its first line is one field, where a target and a column beside it are "

@@ -25,6 +25,12 @@ std::optional<double> csv_number(std::string_view field);
 /// The same, written as the options say: with a decimal comma, groups of thousands, units.
 std::optional<double> csv_number(std::string_view field, const proto::Csv& options);
 
+/// Whether the first line of a file names the columns, where its second one makes that clear: names are no numbers, and of
+/// samples the same fields are numbers.
+std::optional<bool> detected_header(const proto::Csv& options,
+                                    const std::vector<std::string_view>& first,
+                                    const std::vector<std::string_view>& second);
+
 /// What makes numbers of fields that are none: a key with its value, and a unit.
 struct CsvNumberSetting {
   std::string digits{};  // such as data.csv.decimal=comma

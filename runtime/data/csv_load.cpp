@@ -75,6 +75,27 @@ CsvReader CsvLoader::reader(std::string_view text) const {
   return {text, separator_, options_.comment()};
 }
 
+/// Whether the first line names the columns; by its words where the second one does not tell.
+std::optional<bool> CsvLoader::find_header(std::string_view text,
+                                           const std::vector<std::string>& first,
+                                           const std::vector<std::string>& second) const {
+  const auto detected =
+      detected_header(options_, {first.begin(), first.end()}, {second.begin(), second.end()});
+  if (detected) {
+    return detected;
+  }
+  if (!prepared_) {
+    return header_by_words(reader(text), options_);
+  }
+  const auto& names = prepared_->columns;
+  if (names.empty()) {  // nor had what the weights were trained on
+    return false;
+  }
+  const bool known = std::ranges::any_of(
+      first, [&](const std::string& name) { return std::ranges::count(names, name) > 0; });
+  return known ? std::optional(true) : std::nullopt;
+}
+
 /// What would make the whole table usable, behind what is wrong with one field of it.
 Error CsvLoader::explained(Error error, std::string_view text) const {
   const auto settings = csv_settings(reader(text), options_, columns_, separator_);

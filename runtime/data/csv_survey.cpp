@@ -134,7 +134,25 @@ void find_categories(CsvReader reader, const proto::Csv& options, CsvColumns& co
   }
 }
 
-std::optional<bool> header_by_words(CsvReader reader) {
+bool begins_with_comments(CsvReader reader) {
+  CsvRow row;
+  std::size_t width = 0;
+  for (std::int64_t rows = 0;; ++rows) {
+    const auto more = reader.next(row);
+    if (!more || !*more) {
+      return false;
+    }
+    if (!row.fields[0].starts_with('#')) {
+      return rows > 1 || (rows == 1 && row.fields.size() != width);
+    }
+    if (rows > 0 && row.fields.size() != width) {
+      return true;
+    }
+    width = row.fields.size();
+  }
+}
+
+std::optional<bool> header_by_words(CsvReader reader, const proto::Csv& options) {
   constexpr std::size_t kRows = 200;
   constexpr std::size_t kRowsMin = 8;
   CsvRow row;
@@ -142,40 +160,40 @@ std::optional<bool> header_by_words(CsvReader reader) {
     const auto more = reader.next(row);
     return more && *more;
   };
-  if (!next()) {
+  const auto is_number = [&](std::string_view field) {
+    return csv_number(field, options).has_value();
+  };
+  if (!next() || std::ranges::any_of(row.fields, is_number)) {
     return std::nullopt;
   }
   const std::vector<std::string> first(row.fields.begin(), row.fields.end());
   std::vector<std::set<std::string, std::less<>>> below(first.size());
   std::size_t rows = 0;
   while (rows < kRows && next()) {
-    if (row.fields.size() != first.size()) {
+    if (row.fields.size() != first.size() || std::ranges::any_of(row.fields, is_number)) {
       return std::nullopt;
     }
     if (std::equal(first.begin(), first.end(), row.fields.begin())) {
       continue;  // the same sample, or the names of a file that was joined to this one
     }
     for (std::size_t i = 0; i < first.size(); ++i) {
-      below[i].emplace(row.fields[i]);
+      if (4 * below[i].size() <= kRows) {  // with more words they do not repeat enough
+        below[i].emplace(row.fields[i]);
+      }
     }
     ++rows;
   }
   std::size_t seen = 0;
   std::size_t unseen = 0;
   for (std::size_t i = 0; i < first.size(); ++i) {
-    if (std::ranges::any_of(below[i],
-                            [](const auto& word) { return csv_number(word).has_value(); }) ||
-        csv_number(first[i])) {
-      return std::nullopt;
-    }
     if (4 * below[i].size() <= rows) {
       ++(below[i].contains(first[i]) ? seen : unseen);
     }
   }
-  if (rows < kRowsMin || (seen > 0) == (unseen > 0)) {
-    return std::nullopt;
-  }
-  return unseen > 0;
+  // A single word that does not come again may be a class, where a table is sorted by it.
+  const bool named = seen == 0 && unseen > 1;
+  const bool sampled = seen > 0 && unseen == 0;
+  return rows >= kRowsMin && (named || sampled) ? std::optional(named) : std::nullopt;
 }
 
 namespace {

@@ -18,9 +18,13 @@ struct CsvTable;
 /// Makes columns of words of those of numbers that have a field which is neither a number nor missing.
 void find_categories(CsvReader reader, const proto::Csv& options, CsvColumns& columns);
 
+/// Whether a text begins with lines for readers rather than with names or samples that begin with #: other lines follow
+/// two or more of these, or their fields are not as many.
+bool begins_with_comments(CsvReader reader);
+
 /// Whether the first line of a table without a number in it names the columns: by whether its words stand below it, too, in
 /// columns whose words repeat. nullopt where that does not tell.
-std::optional<bool> header_by_words(CsvReader reader);
+std::optional<bool> header_by_words(CsvReader reader, const proto::Csv& options);
 
 /// "--set ... --set ...": by which every field of the table would be taken; "" where there is nothing to set. Error (data):
 /// what is wrong with a line, whatever is set.

@@ -58,6 +58,13 @@ std::vector<std::string> CsvLoader::column_names() const {
   return names;
 }
 
+std::vector<std::string> CsvLoader::written(std::size_t column, double stand_in) const {
+  const auto ways = stand_ins_.find({column, stand_in});
+  return ways == stand_ins_.end()
+             ? std::vector<std::string>()
+             : std::vector<std::string>(ways->second.begin(), ways->second.end());
+}
+
 std::size_t CsvLoader::classes() const {
   return options_.values() ? 0 : words_[target_].size();
 }
@@ -129,6 +136,9 @@ Result<std::optional<double>> CsvLoader::cell(const CsvRow& row, std::size_t col
   if (!number) {
     return wrong(row, column, csv_shown(field) + " is not a number that float32 can hold");
   }
+  if (use == ColumnUse::number && std::ranges::count(kStandIns, *number) > 0) {
+    stand_ins_[{column, *number}].emplace(field);
+  }
   return number;
 }
 
@@ -199,15 +209,14 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
   // Numbers of columns count the target, so where it was is tried, unless that is known.
   proto::Csv options = options_;
   if (options.header() == proto::Csv::detect) {
-    const auto known = [&](const std::string& name) {
-      return prepared_ && std::ranges::count(prepared_->columns, name) > 0;
-    };
-    const auto header = std::ranges::any_of(lines[0], known) ? std::optional(true)
-                        : prepared_                          ? std::nullopt
-                                                             : header_by_words(this->reader(text));
-    options.set_header(!header   ? proto::Csv::detect
-                       : *header ? proto::Csv::present
-                                 : proto::Csv::absent);
+    if (options.comment().empty() && begins_with_comments(this->reader(text))) {
+      return Error{ErrorKind::data,
+                   "its first line begins with #; lines that do are passed over with --set "
+                   "data.csv.comment=#"};
+    }
+    if (const auto header = find_header(text, lines[0], lines[1])) {
+      options.set_header(*header ? proto::Csv::present : proto::Csv::absent);
+    }
   }
   const proto::Csv with_header = options;
   for (std::size_t place = 0; prepared_ && !without_target_ && place <= lines[0].size() + 1;

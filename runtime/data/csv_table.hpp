@@ -6,13 +6,16 @@
 #include "runtime/data/csv_reader.hpp"
 #include "runtime/data/preparation.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -66,6 +69,9 @@ struct CsvTable {
 /// What a field is written as that is missing in a column of words.
 inline constexpr std::string_view kMissingWord = "(missing)";
 
+/// Numbers by which many write that nothing is known.
+inline constexpr std::array kStandIns{-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0};
+
 /// Reads the file of training samples, and then that of test samples, which has the same columns.
 class CsvLoader {
  public:
@@ -99,6 +105,9 @@ class CsvLoader {
 
   std::int64_t filled() const { return filled_; }
 
+  /// How one of kStandIns is written in a column of numbers, in all ways that have come.
+  std::vector<std::string> written(std::size_t column, double stand_in) const;
+
   char separator() const { return separator_; }
 
   /// Rows to be predicted, which have no target.
@@ -118,6 +127,9 @@ class CsvLoader {
   Result<void> read_rows(std::string_view text, CsvTable& table);
   Result<void> read_rows(CsvReader& reader, bool header, CsvTable& table);
   Result<void> learn_columns(std::string_view text);
+  std::optional<bool> find_header(std::string_view text,
+                                  const std::vector<std::string>& first,
+                                  const std::vector<std::string>& second) const;
   bool fits_without_target(bool found);
   void take_words_found();
   Result<void> check_header(const CsvRow& row) const;
@@ -147,6 +159,8 @@ class CsvLoader {
   CsvColumns columns_;              // of the file of training samples
   std::vector<WordNumbers> words_;  // (columns)
   std::vector<std::size_t> widths_;
+  std::map<std::pair<std::size_t, double>, std::set<std::string, std::less<>>>
+      stand_ins_;  // by column, too
   std::size_t target_ = 0;
   char separator_ = '\0';  // 0 until a text has been seen
   std::int64_t dropped_ = 0;

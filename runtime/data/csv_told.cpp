@@ -4,7 +4,6 @@
 #include "runtime/data/csv_table.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cmath>
 #include <set>
@@ -147,11 +146,10 @@ void doubt_columns(const proto::Csv& options,
   }
 }
 
-/// A number by which many write that nothing is known, which lies apart from all others of its column; 0: there is none.
+/// The one of kStandIns which lies apart from all others of its column; 0: there is none.
 double stand_in(std::vector<double> cells) {
-  constexpr std::array kUsual{-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0};
   std::erase_if(cells, [](double cell) { return std::isnan(cell); });
-  for (const double usual : kUsual) {
+  for (const double usual : kStandIns) {
     const auto count = std::ranges::count(cells, usual);
     if (count < 2 || 2 * count >= std::ssize(cells)) {
       continue;
@@ -173,7 +171,7 @@ void doubt_numbers(const proto::Csv& options,
   const CsvColumns& columns = loader.columns();
   const std::size_t used = loader.widths().size();
   std::vector<std::string> known(options.missing_words().begin(), options.missing_words().end());
-  if (known.empty() && loader.filled() > 0) {
+  if (known.empty() && loader.filled() + loader.dropped() > 0) {
     known.assign(kMissingWords.begin(), kMissingWords.end());
   }
   std::size_t at = 0;
@@ -191,7 +189,7 @@ void doubt_numbers(const proto::Csv& options,
                     columns.called(column),
                     apart,
                     options.missing() == proto::Csv::refuse ? " --set data.csv.missing=mean" : "",
-                    csv_list("missing_words", known, {concat(apart)})));
+                    csv_list("missing_words", known, loader.written(column, apart))));
       }
     }
     at += use == ColumnUse::number || use == ColumnUse::words ? 1 : 0;

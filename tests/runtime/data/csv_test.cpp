@@ -249,11 +249,42 @@ TEST_CASE("a header over words shows where words repeat", "[runtime][data]") {
   const auto nameless = Table(rows.substr(rows.find('\n') + 1), categories).open();
   REQUIRE(nameless);
   CHECK((*nameless)->size(Split::train) + (*nameless)->size(Split::test) == 39);
+  // Weights know that there are no names.
+  const Table alike(rows.substr(rows.find('\n') + 1), categories);
+  CHECK(alike.refusal((*nameless)->preparation()) == "");
+  CHECK(Table("no,red\nyes,blue\n", categories).refusal((*nameless)->preparation()) == "");
   // Weights know the names: two rows are enough for predictions.
   CHECK(Table("sure,colour\nno,red\nyes,red\n", categories).open(1, (*named)->preparation()));
   const std::string unclear = "it cannot be told from its first two lines";
   CHECK_THAT(Table("yes,green,y\n" + rows).refusal(), says(unclear));  // a word of each kind
   CHECK_THAT(Table("a,b,y\n" + rows + "a,b,y\n").refusal(), says("names once more"));
+  std::string sorted = "n,p\n";  // a class with one row
+  std::string priced = "plum,9,5\n";
+  for (int i = 0; i < 40; ++i) {
+    sorted += concat("n", i, ",q\n");
+    priced += concat(i % 2 == 0 ? "pear," : "fig,", i % 3, ",5\n");
+  }
+  CHECK_THAT(Table(sorted, {"categories=[1]"}).refusal(), says(unclear));
+  std::ranges::replace(priced, ',', ';');
+  for (std::size_t at; (at = priced.find(";5\n")) != priced.npos;) {
+    priced[at] = ',';
+  }
+  const auto prices =
+      Table(priced, {"separator=;", "decimal=comma", "categories=[1]", "values=true"}).open();
+  REQUIRE(prices);
+  CHECK((*prices)->size(Split::train) + (*prices)->size(Split::test) == 41);
+}
+
+TEST_CASE("a word that is also a column's name does not make a header of samples",
+          "[runtime][data]") {
+  std::string text = "red,green,blue,colour,y\n";
+  for (int i = 0; i < 20; ++i) {
+    text += concat(i, ",", i * i % 7, ",", i % 3, i % 2 == 0 ? ",red,a\n" : ",blue,b\n");
+  }
+  const std::vector<std::string> colours{"categories=[4]"};
+  const auto trained = Table(text, colours).open();
+  REQUIRE(trained);
+  CHECK(Table("10,2,1,red\n4,5,1,blue\n", colours).refusal((*trained)->preparation()) == "");
 }
 
 TEST_CASE("tables packed by bzip2, xz and zstd are the tables in them, and damaged ones are told",
@@ -710,24 +741,38 @@ TEST_CASE("a word that stands for an unknown number here and there is no categor
 
 TEST_CASE("a number that many write for an unknown one is doubted where it lies apart",
           "[runtime][data]") {
-  const auto doubts = [](int apart, const std::vector<std::string>& set = {}) {
+  const auto doubts = [](const std::string& apart, const std::vector<std::string>& set = {}) {
     std::string text = "a,y\n";
     for (int i = 0; i < 40; ++i) {
-      text += concat(i % 9 == 3 ? apart : i % 20, ",", i % 2, "\n");
+      text += concat(i % 9 == 3 ? apart : std::to_string(i % 20), ",", i % 2, "\n");
     }
     const auto data = Table(text, set).open();
     REQUIRE(data);
     return (*data)->preparation()->doubts;
   };
-  REQUIRE(doubts(-999).size() == 1);
+  REQUIRE(doubts("-999").size() == 1);
   CHECK(
-      doubts(-999)[0] ==
+      doubts("-999")[0] ==
       "column \"a\" has -999 in several rows, apart from all others; if it stands for what is not "
       "known: --set data.csv.missing=mean --set data.csv.missing_words=[-999]");
-  CHECK(doubts(99).size() == 1);
-  CHECK(doubts(-9).empty());  // near the others
-  CHECK(doubts(-1000).empty());
-  CHECK(doubts(-999, {"missing=mean", "missing_words=[-999]"}).empty());
+  CHECK(doubts("99").size() == 1);
+  CHECK(doubts("-9").empty());  // near the others
+  CHECK(doubts("-1000").empty());
+  CHECK(doubts("-999", {"missing=mean", "missing_words=[-999]"}).empty());
+  // As the file writes it, and beside the words that count without a setting.
+  CHECK_THAT(doubts("-999.0").at(0), says("missing_words=[-999.0]"));
+  CHECK(doubts("-999.0", {"missing=mean", "missing_words=[-999.0]"}).empty());
+  std::string gaps = "a,b,y\n";
+  for (int i = 0; i < 40; ++i) {
+    gaps += concat(i % 9 == 3 ? -999 : i % 20, i == 5 ? ",NA," : ",0,", i % 2, "\n");
+  }
+  for (const char* const missing : {"missing=drop", "missing=mean"}) {
+    const auto data = Table(gaps, {missing}).open();
+    REQUIRE(data);
+    const auto& said = (*data)->preparation()->doubts;
+    REQUIRE(said.size() == 1);
+    CHECK_THAT(said[0], says("?,-999]"));
+  }
 }
 
 TEST_CASE("comment lines before the columns' names are named", "[runtime][data]") {
@@ -737,6 +782,11 @@ TEST_CASE("comment lines before the columns' names are named", "[runtime][data]"
                   "data.csv.comment=#"));
   CHECK(Table(text, {"comment=#"}).open());
   CHECK(Table("#a,y\n1,0\n2,1\n3,1\n").open());  // a name
+  const std::string listed = "# of a machine, twice\n# really, so\na,y\n1,0\n2,1\n";
+  CHECK_THAT(Table(listed).refusal(), says("data.csv.comment=#"));
+  const std::string hues = "#ff0000,1,a\n#00ff00,2,b\n#0000ff,3,a\n#ff0000,4,b\n";
+  CHECK(Table(hues, {"categories=[1]"}).refusal() == "");
+  CHECK(Table(hues + "red,5,a\n", {"categories=[1]", "header=absent"}).refusal() == "");
 }
 
 TEST_CASE("what was understood is told, and what looks wrong", "[runtime][data]") {
