@@ -82,15 +82,19 @@ Arrangement arrangement_of(const MixedPlan& plan) {
   return how;
 }
 
-/// `b` as the first of `all` that no later one beats by 2 %. Error (usage), `otherwise`, where none is allowed and fits.
+/// `b` as the first of `all` that no later one beats by 2 %. Where none is allowed and fits, Error (usage): why the first is
+/// not allowed, or where it is, `otherwise`.
 Result<Blueprint> best_of(const Blueprint& b,
                           const std::vector<Arrangement>& all,
                           const NetworkProfile& profile,
-                          const Error& otherwise) {
+                          Error otherwise) {
   std::optional<Blueprint> best;
   double fastest = 0;
   for (const Arrangement& how : all) {
     auto candidate = arranged(b, how);
+    if (!candidate && &how == &all.front()) {
+      otherwise = candidate.error();
+    }
     if (!candidate || !fits_into_memory(*candidate)) {
       continue;
     }

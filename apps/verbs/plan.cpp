@@ -126,20 +126,24 @@ std::string memory_text(const Blueprint& b) {
   return text;
 }
 
-/// The layers' times, and what each way of cutting would make of them.
-Result<std::string> describe_profile(const Blueprint& b) {
+/// The layers' times, and what each way of cutting would make of them. `asked`: the experiment of `b` before anything was
+/// found for it.
+Result<std::string> describe_profile(const Blueprint& b, const proto::Experiment& asked) {
   if (b.grid) {
     return usage_error("--profile measures layers that are whole; use pipeline.width=1");
   }
   const auto profile = measure_layers(b);
   TROUPE_TRY(profile);
   Blueprint by_flops = b;
-  if (b.experiment.pipeline().partition() == proto::Pipeline::mixed) {  // they have no stage_of
-    by_flops.experiment.mutable_pipeline()->clear_cut();
-    by_flops.experiment.mutable_pipeline()->clear_stage_of();
+  proto::Pipeline& pipeline = *by_flops.experiment.mutable_pipeline();
+  const bool copied = pipeline.copies_size() != asked.pipeline().copies_size();
+  if (pipeline.partition() == proto::Pipeline::mixed || copied) {  // not for the other cuts
+    pipeline.clear_cut();
+    pipeline.clear_stage_of();
+    pipeline.clear_copies();
     TROUPE_TRY(schedule_blueprint(by_flops));
   }
-  by_flops.experiment.mutable_pipeline()->set_partition(proto::Pipeline::flops);
+  pipeline.set_partition(proto::Pipeline::flops);
   TROUPE_TRY(cut_blueprint(by_flops, {}));
   const auto by_time = profiled_blueprint(by_flops, *profile);
   TROUPE_TRY(by_time);
@@ -240,6 +244,8 @@ Result<int> plan(Console& console, const PlanArguments& arguments) {
   TROUPE_TRY(check_processes(*experiment, arguments.processes));
   const auto phases = make_phases(*experiment, {}, true);
   TROUPE_TRY(phases);
+  const auto asked = phases_of(*experiment);
+  TROUPE_TRY(asked);
   std::string text;
   for (std::size_t i = 0; i < phases->size(); ++i) {
     const Phase& phase = (*phases)[i];
@@ -254,7 +260,7 @@ Result<int> plan(Console& console, const PlanArguments& arguments) {
       text += concat("processes  ", placement->words, "\n");
     }
     if (arguments.profile) {
-      const auto profile = describe_profile(phase.blueprint);
+      const auto profile = describe_profile(phase.blueprint, (*asked)[i]);
       TROUPE_TRY(profile);
       text += *profile;
     }

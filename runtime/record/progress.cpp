@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <numeric>
 #include <ostream>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -138,13 +139,12 @@ void Progress::step(const ProgressLine& line) {
 
 void Progress::evaluation(std::int64_t step, double loss, std::optional<double> accuracy) {
   const bool last = step == options_.steps;
-  if (!last && evaluated_ > 0 && (step - evaluated_) * kEvaluationsShown < options_.steps) {
-    return;
+  hidden_ = format("evaluation at step %lld  loss %.4f", static_cast<long long>(step), loss) +
+            (accuracy ? "  acc " + percent(*accuracy) : "");
+  if (last || evaluated_ == 0 || (step - evaluated_) * kEvaluationsShown >= options_.steps) {
+    evaluated_ = step;
+    note(std::exchange(hidden_, {}));
   }
-  evaluated_ = step;
-  settle();
-  out_ << format("evaluation at step %lld  loss %.4f", static_cast<long long>(step), loss);
-  out_ << (accuracy ? "  acc " + percent(*accuracy) : "") << std::endl;
 }
 
 void Progress::note(const std::string& text) {
@@ -154,6 +154,9 @@ void Progress::note(const std::string& text) {
 
 void Progress::finish() {
   settle();
+  if (!hidden_.empty()) {
+    note(std::exchange(hidden_, {}));
+  }
 }
 
 void Progress::settle() {

@@ -48,7 +48,8 @@ class Progress {
 
   /// A line that stays where it is not a terminal, and is rewritten where it is.
   void step(const ProgressLine& line);
-  /// Where a run of known length has more than twenty, those that are a twentieth of it apart, and the last one.
+  /// Where a run of known length has more than twenty, those that are a twentieth of it apart, and the last one, which
+  /// finish() shows where the run ends early.
   void evaluation(std::int64_t step, double loss, std::optional<double> accuracy);
   /// A line that stays.
   void note(const std::string& text);
@@ -65,6 +66,7 @@ class Progress {
   Clock::time_point start_ = Clock::now();
   Clock::time_point painted_;
   std::int64_t evaluated_ = 0;  // the step of the last evaluation that was shown
+  std::string hidden_;          // the line of a later one that was not; empty: there is none
   bool open_ = false;           // a line stands that may be rewritten
 };
 

@@ -247,6 +247,18 @@ class Listening {
 
   const HostAddress& address() const { return address_; }
 
+  /// What is said of the run's process here, once it has ended.
+  std::string end_of_run() {
+    std::string words;
+    wait_until([&] {
+      words = node_.err().substr(heard_);
+      const std::size_t at = words.find("troupe: the run of ");
+      return at != words.npos && words.find('\n', at) != words.npos;
+    });
+    heard_ += words.size();
+    return words;
+  }
+
   ~Listening() { node_.signal(SIGTERM); }
 
   Listening(const Listening&) = delete;
@@ -255,6 +267,7 @@ class Listening {
  private:
   Program node_;
   HostAddress address_;
+  std::size_t heard_ = 0;  // of what it has said
 };
 
 template <class T>
@@ -339,14 +352,18 @@ struct Lie {
 };
 
 /// "", or what is wrong with how the run has ended.
-std::string trouble(const Scheme& scheme, const HostAddress& node, Lie& lie) {
+std::string trouble(const Scheme& scheme, Listening& node, Lie& lie) {
   const Folder folder;
   Said said;
   {
-    Relay relay(node, [&lie](Hears whom, Parcel& parcel) { lie(whom, parcel); });
+    Relay relay(node.address(), [&lie](Hears whom, Parcel& parcel) { lie(whom, parcel); });
     std::ofstream(folder / "hosts") << relay.address() << '\n';
     Program lead(run_of(scheme, folder / "hosts", folder / "run"));
     said = lead.wait();
+  }
+  const std::string end = node.end_of_run();
+  if (end.find("was killed by signal") != end.npos) {
+    return end;
   }
   std::error_code code;
   const auto metrics = std::filesystem::file_size(folder / "run/metrics.jsonl", code);
@@ -369,11 +386,11 @@ TEST_CASE("whatever one number is changed to, the run goes on or names whom it h
   const std::uint64_t count = asked ? std::strtoull(asked, nullptr, 10) : 2;
   const char* const begins = std::getenv("TROUPE_SEED");
   const std::uint64_t first = begins ? std::strtoull(begins, nullptr, 10) : 1;
-  const Listening node;
+  Listening node;
   for (std::size_t i = 0; i < schemes().size(); ++i) {
     for (std::uint64_t n = 0; n < count; ++n) {
       Lie lie{.seed = 1000 * (first + n) + i};
-      const std::string why = trouble(schemes()[i], node.address(), lie);
+      const std::string why = trouble(schemes()[i], node, lie);
       INFO(schemes()[i].name << ", seed " << lie.seed << ": " << lie.words);
       CHECK(why == "");
     }

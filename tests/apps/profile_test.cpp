@@ -339,6 +339,16 @@ TEST_CASE("a mixed pipe is made where it balances better than every cut, and run
   }
 }
 
+TEST_CASE("where the profiled cut is refused, it is said why", "[apps]") {
+  const Blueprint b = blueprint(
+      kSix,
+      pipe(2, {"replicas.count=2", "replicas.exchange=parameter_server", "replicas.shards=4"}));
+  // The first layer alone has two tensors.
+  const auto refused = profiled_blueprint(b, forwards({9, 1, 1, 1, 1, 1}));
+  REQUIRE_FALSE(refused);
+  CHECK_THAT(refused.error().message, says("replicas.shards"));
+}
+
 TEST_CASE("profiled takes copies of stages where these promise more, and they run as predicted",
           "[apps]") {
   // The third layer takes half of the time. Three of four stages share it with all that follows. Two for it alone, [1,2,1],
@@ -508,6 +518,31 @@ TEST_CASE("plan --profile shows layers, cuts and the machine", "[apps]") {
     CHECK_THAT(said.out, says(part));
   }
   CHECK(run_program({"plan", "teacher-mlp"}).out.find("machine") == std::string::npos);
+}
+
+// The second layer takes nearly all of the time, so that it gets two stages whatever is measured.
+TEST_CASE("plan --profile compares other cuts with one that has copies", "[apps]") {
+  const Said said = run_program({"plan",
+                                 "teacher-mlp",
+                                 "--profile",
+                                 "--set",
+                                 "model.mlp.hidden=[1024,1024,8]",
+                                 "--set",
+                                 "pipeline.stages=3",
+                                 "--set",
+                                 "pipeline.schedule=async_one_f_one_b",
+                                 "--set",
+                                 "pipeline.weights=stash",
+                                 "--set",
+                                 "pipeline.partition=profiled"});
+  REQUIRE(said.code == 0);
+  const auto row = [&](const std::string& name) {
+    const std::size_t at = said.out.find("\n  " + name + " ");
+    REQUIRE(at != said.out.npos);
+    return said.out.substr(at + 1, said.out.find('\n', at + 1) - at - 1);
+  };
+  CHECK_THAT(row("profiled"), Catch::Contains(".."));
+  CHECK_THAT(row("flops"), Catch::EndsWith("[0,1,2]"));
 }
 
 TEST_CASE("a search finds grids that run as they are printed, within the limits", "[apps]") {

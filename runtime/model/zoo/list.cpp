@@ -6,6 +6,7 @@
 #include "runtime/model/registry.hpp"
 #include "runtime/model/zoo/parts.hpp"
 
+#include <limits>
 #include <utility>
 
 namespace troupe::zoo {
@@ -62,8 +63,7 @@ class LayerList {
       case proto::LayerSpec::kSwap:
         return swap(spec.swap());
       case proto::LayerSpec::kUpsample:
-        return is_image() ? put(upsample_layer(name_, shape()))
-                          : wrong(concat("needs images (H, W, C), and gets ", shape()));
+        return upsample();
       case proto::LayerSpec::kCustom:
         return custom(spec.custom());
       case proto::LayerSpec::KIND_NOT_SET:
@@ -131,6 +131,19 @@ class LayerList {
                            shape()));
     }
     return {};
+  }
+
+  /// Each doubles rows and columns, so that a few dozen would make more numbers than can be counted.
+  Result<void> upsample() {
+    constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();  // 8 GiB a sample
+    if (!is_image()) {
+      return wrong(concat("needs images (H, W, C), and gets ", shape()));
+    }
+    if (shape().elements() > kMost / 4) {
+      return wrong(fill_in(
+          "four times the {} numbers of {} are more than {}", shape().elements(), shape(), kMost));
+    }
+    return put(upsample_layer(name_, shape()));
   }
 
   template <class Make>

@@ -275,6 +275,14 @@ TEST_CASE("a list of layers that does not fit is refused by its place", "[runtim
       kGrey,
       "model: layers.2: x is (14, 14, 1), the skip (28, 28, 1); they may differ in the last "
       "extent");
+  std::string doubled;
+  for (int i = 0; i < 40; ++i) {
+    doubled += "layer { upsample {} } ";
+  }
+  check_refused(layers(doubled + "layer { max_pool {} } layer { dense {} }"),
+                kGrey,
+                "model: layers.10: four times the 822083584 numbers of (28672, 28672, 1) are more "
+                "than 2147483647");
   check_refused(layers("layer { fork {} } layer { dense {} }"),
                 kVectors,
                 "model: layers: the skip connection skip is never joined");

@@ -71,6 +71,7 @@ TEST_CASE("of many evaluations twenty are shown, and the last", "[record]") {
     for (std::int64_t step = every; step <= steps; step += every) {
       progress.evaluation(step, 1, std::nullopt);
     }
+    progress.finish();
     const std::string text = out.str();
     CHECK_THAT(text, test::says("evaluation at step " + std::to_string(every) + " "));
     CHECK_THAT(text, test::says("evaluation at step " + std::to_string(steps) + " "));
@@ -79,7 +80,9 @@ TEST_CASE("of many evaluations twenty are shown, and the last", "[record]") {
   CHECK(shown(240, 4, 240) == 21);  // the first one, each third one after it, and the last
   CHECK(shown(1000, 50, 1000) == 20);
   CHECK(shown(40, 8, 40) == 5);
-  CHECK(shown(240, 4, 0) == 60);  // how long the run is, nobody knows
+  CHECK(shown(104, 4, 240) == 10);  // each third one, and that at which the run ends early
+  CHECK(shown(100, 4, 240) == 9);   // which has been shown
+  CHECK(shown(240, 4, 0) == 60);    // how long the run is, nobody knows
 }
 
 TEST_CASE("what is estimated is told with how good the estimates are", "[record]") {
