@@ -156,7 +156,7 @@ Attempt Attempts::try_once() {
              .process_of = placement_.process_of,
              .version = version(),
              .cast = placement_.digest,
-             .alike = placement_.copied,
+             .alike = placement_.alike,
              .experiment = print_experiment(experiment),
              .resumes = options.resume != nullptr,
              .may_restart = restarts_left() > 0,

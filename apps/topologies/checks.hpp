@@ -29,6 +29,9 @@ const Constraints<proto::Experiment>& experiment_checks();
 const Constraints<OnClock>& clock_checks();
 const Constraints<Blueprint>& blueprint_checks(Known known);
 
+/// Whether its network has a mixture of experts.
+bool has_mixture(const proto::Experiment& experiment);
+
 /// All that shows before data and model are there. Error (usage) with key, value and what would be
 /// right. `resolved` has values that are legal each by itself.
 Result<void> check_experiment(const proto::Experiment& resolved);

@@ -106,13 +106,9 @@ Rows placement_checks() {
        "placement.devices: quadratic runs on cpu only"},
       {"mixture_on_cpu",
        [](const E& e) {
-         const auto& list = e.model().layers().layer();
-         const bool mixes = e.model().llama().experts() > 0 ||
-                            std::ranges::any_of(list, [](const proto::LayerSpec& layer) {
-                              return layer.has_mixture();
-                            });
-         return !mixes || !on_gpu(e) ? ""
-                                     : "placement.devices: a mixture of experts runs on cpu only";
+         return !has_mixture(e) || !on_gpu(e)
+                    ? ""
+                    : "placement.devices: a mixture of experts runs on cpu only";
        }},
       {"lenet5_without_cudnn_on_cpu",
        [](const E& e) { return !e.model().has_lenet5() || !on_gpu(e) || !cudnn_version().empty(); },
@@ -348,6 +344,12 @@ Rows all_checks() {
 }
 
 }  // namespace
+
+bool has_mixture(const E& e) {
+  return e.model().llama().experts() > 0 ||
+         std::ranges::any_of(e.model().layers().layer(),
+                             [](const proto::LayerSpec& layer) { return layer.has_mixture(); });
+}
 
 const Constraints<proto::Experiment>& experiment_checks() {
   static const Constraints<E> rows = all_checks();

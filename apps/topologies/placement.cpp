@@ -1,5 +1,6 @@
 #include "apps/topologies/placement.hpp"
 
+#include "apps/topologies/checks.hpp"
 #include "apps/topologies/copies.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/placement_names.hpp"
@@ -362,11 +363,15 @@ Result<Placement> place(const Blueprint& b, int processes) {
   }
   for (const Roster::Household& household : who.households()) {
     if (household.seats.size() > 1) {
-      std::set<int>& having = placement.copied.emplace_back();
+      std::set<int>& having = placement.alike.emplace_back();
       for (const std::vector<ActorId>& seats : household.seats) {
         having.insert(placement.process_of[seats.front()]);
       }
     }
+  }
+  if (e.pipeline().width() > 1 && has_mixture(e)) {
+    // Each part routes by itself: near a tie another rounding would choose another expert.
+    placement.alike.emplace_back(placement.process_of.begin(), placement.process_of.end());
   }
   placement.digest = digest_of(who, placement.process_of);
   return placement;

@@ -10,10 +10,10 @@
 namespace troupe {
 
 struct Placement {
-  std::vector<int> process_of;  // by ActorId
-  std::string words{};          // "process 0 plays replica 0 and the servers, 1 replica 1"
-  std::string digest{};         // of names, threads and processes: equal where two casts are
-  std::vector<std::set<int>> copied{};  // of each that has copies: the processes that have one
+  std::vector<int> process_of;         // by ActorId
+  std::string words{};                 // "process 0 plays replica 0 and the servers, 1 replica 1"
+  std::string digest{};                // of names, threads and processes: equal where two casts are
+  std::vector<std::set<int>> alike{};  // processes whose results must be equal to the bit
   bool whole_replicas = true;  // no replica plays in several processes, and servers in process 0
 };
 

@@ -44,10 +44,8 @@ Result<void> check_answer(const proto::Joined& joined, const Asked& asked) {
   }
   if (!asked.instructions.empty() && joined.instructions() != asked.instructions) {
     return usage_error(
-        "{}: its CPU kernels use the instructions of {}, and another process that has copies of "
-        "the "
-        "same uses those of {}, so they would differ; set TROUPE_ISA=v3 where each process is "
-        "started",
+        "{}: its CPU kernels use the instructions of {}, and another process whose results must be "
+        "equal uses those of {}; set TROUPE_ISA=v3 where each process is started",
         asked.name,
         printable(joined.instructions(), kStrangersSentenceMax),
         asked.instructions);

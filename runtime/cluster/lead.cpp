@@ -1,5 +1,6 @@
 #include "runtime/cluster/lead.hpp"
 
+#include "kernels/instruction_set.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/record_batches.hpp"
@@ -20,7 +21,9 @@ constexpr double kExitSeconds = 3;
 }  // namespace
 
 Lead::Lead(Config config)
-    : Cluster(kLead, config.process_of, make_token(), config.bounds), c_(std::move(config)) {}
+    : Cluster(kLead, config.process_of, make_token(), config.bounds),
+      c_(std::move(config)),
+      instructions_{{kLead, to_string(instruction_set())}} {}
 
 Lead::~Lead() {
   close();

@@ -203,8 +203,9 @@ class Lead final : public Cluster {
   void await_byes();
 
   Config c_;
-  std::map<int, Member> members_;              // by number of the process, from 1
-  std::map<int, std::string> instructions_{};  // of the CPU kernels of those that take part
+  std::map<int, Member> members_;  // by number of the process, from 1
+  std::map<int, std::string>
+      instructions_;  // of the CPU kernels of those that take part, and its own
   int missing_process_ = 0;
   bool has_lost_ = false;
   bool restarts_ = false;

@@ -171,13 +171,12 @@ Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
   return said == Talk::done ? Result<void>() : why_not_joined(member, number, said);
 }
 
-/// What those that must compute as process `number` does have answered; empty: none has yet.
+/// Of those that must compute as process `number` does; empty: none of them is known yet.
 std::string Lead::instructions_like(int number) const {
   for (const std::set<int>& alike : c_.alike) {
-    for (const int other : alike.contains(number) ? alike : std::set<int>{}) {
-      if (const auto known = instructions_.find(other);
-          other != number && known != instructions_.end()) {
-        return known->second;
+    for (const auto& [other, instructions] : instructions_) {
+      if (other != number && alike.contains(number) && alike.contains(other)) {
+        return instructions;
       }
     }
   }

@@ -4,7 +4,7 @@
 #     tests/dev/aarch64.sh                # all that are there
 #     tests/dev/aarch64.sh -R matmul      # whatever else ctest takes
 #
-# oneDNN and what it needs are Debian's packages for arm64, unpacked into build/aarch64/root; nothing of them is installed, and
+# oneDNN and what it needs are Debian's packages for arm64, unpacked into build/aarch64/packages; nothing of them is installed, and
 # apt's own state is not touched. Exit status 4, with the reason, where the compiler, QEMU or these packages cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -25,16 +25,16 @@ apt_of_arm64() {
     -o Dir::State::status="$build/apt/status" -o Dir::Cache="$build/apt/cache" "$@"
 }
 
-if [ ! -e "$build/root/unpacked" ]; then
-  mkdir -p "$build"/apt/{lists,cache/archives}/partial "$build/root"
+if [ ! -e "$build/packages/unpacked" ]; then
+  mkdir -p "$build"/apt/{lists,cache/archives}/partial "$build/packages"
   touch "$build/apt/status"
   { apt_of_arm64 update && apt_of_arm64 install -y --no-install-recommends --download-only libdnnl-dev; } >"$build/apt/log" 2>&1 ||
     skip "Debian's packages for arm64 cannot be had: $(tail -n 1 "$build/apt/log")"
   for package in "$build"/apt/cache/archives/*.deb; do
-    dpkg -x "$package" "$build/root"
+    dpkg -x "$package" "$build/packages"
   done
   rm -r "$build/apt"
-  touch "$build/root/unpacked"
+  touch "$build/packages/unpacked"
 fi
 
 cmake --preset aarch64 >"$build/configured" || { cat "$build/configured"; exit 1; }

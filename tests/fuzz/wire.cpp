@@ -134,7 +134,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (!greeted) {
         check_hello(bytes, fuzz::kSender, fuzz::kToken);
         greeted = true;
-      } else {
+      } else if (!bytes.empty()) {  // an empty one tells that a greeting has come
         std::vector<Announced> travel;
         Parcel parcel = unpacker.take(bytes, travel);
         std::vector<std::shared_ptr<Incoming>> awaits;

@@ -562,6 +562,11 @@ TEST_CASE("servers of groups, which have no copies, play where the run is lost a
   const auto placed = place(*b, 3);
   INFO((placed ? "" : placed.error().message));
   REQUIRE(placed);
+  for (const std::set<int>& processes :
+       placed->alike) {  // copies play in both, and not beside the lead
+    CHECK(processes == std::set<int>{1, 2});
+  }
+  CHECK_FALSE(placed->alike.empty());
   const Roster who(*b);
   int groups = 0;
   for (std::size_t id = 0; id < who.entries().size(); ++id) {

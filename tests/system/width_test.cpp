@@ -1,6 +1,7 @@
 // A network that is cut in width trains as one that is not: up to the rounding of sums that are made of parts, in the
 // same bits whenever it is run, with the delays and views of the pipeline that it stands for.
 #include "apps/plan/traffic.hpp"
+#include "apps/topologies/placement.hpp"
 #include "experiment.pb.h"
 #include "messages/messages.hpp"
 #include "messages/pipeline.hpp"
@@ -11,6 +12,8 @@
 
 #include <cmath>
 #include <map>
+#include <set>
+#include <vector>
 
 namespace width_test {
 
@@ -223,6 +226,19 @@ TEST_CASE("replicas are cut in width, too", "[system]") {
     const Outcome one = train(mlp, replicas);
     CHECK(relative_distance(train(mlp, joined(replicas, {width(2)})).weights, one.weights) < 1e-4);
   }
+}
+
+TEST_CASE("parts of a mixture have to compute alike, and other parts have not", "[system]") {
+  const auto alike = [](const std::string& task) {
+    const auto b = make_blueprint(experiment(task, {"stop.updates=24", width(2)}));
+    INFO((b ? "" : b.error().message));
+    REQUIRE(b);
+    const auto placed = place(*b, 2);
+    REQUIRE(placed);
+    return placed->alike;
+  };
+  CHECK(alike(experts()) == std::vector<std::set<int>>{{0, 1}});
+  CHECK(alike(gpt()).empty());
 }
 
 }  // namespace width_test

@@ -245,6 +245,30 @@ class MaxPool final : public PlainLayer {
   Shape output_;
 };
 
+/// `x` (B, from), the mean of each window: (B, to).
+Tensor window_means(const Pass& pass,
+                    const ConvolutionGeometry& geometry,
+                    const Tensor& x,
+                    const Shape& from,
+                    const Shape& to) {
+  const std::int64_t rows = x.shape()[0];
+  Tensor y = pass.stream.allocate(with_batch(rows, to), x.type());
+  average_pool_forward(pass.stream, geometry, x.reshape(with_batch(rows, from)), y);
+  return y;
+}
+
+/// The gradient of that: `x` (B, from) is of the means, the result (B, to) of what they are the means of.
+Tensor shared_among_windows(const Pass& pass,
+                            const ConvolutionGeometry& geometry,
+                            const Tensor& x,
+                            const Shape& from,
+                            const Shape& to) {
+  const std::int64_t rows = x.shape()[0];
+  Tensor y = pass.stream.allocate(with_batch(rows, to), x.type());
+  average_pool_backward(pass.stream, geometry, x.reshape(with_batch(rows, from)), y);
+  return y;
+}
+
 class AveragePool final : public PlainLayer {
  public:
   AveragePool(std::string name, Shape input, ConvolutionGeometry geometry)
@@ -267,21 +291,12 @@ class AveragePool final : public PlainLayer {
 
   Tensor transform(
       const Pass& pass, Parameters, LayerBuffers, const Tensor& x, Saved&) const override {
-    const std::int64_t rows = x.shape()[0];
-    const Tensor y = pass.stream.allocate(with_batch(rows, output_), x.type());
-    average_pool_forward(pass.stream, geometry_, x.reshape(with_batch(rows, input_)), y);
-    return y;
+    return window_means(pass, geometry_, x, input_, output_);
   }
 
   Tensor transform_gradient(
       const Pass& pass, Parameters, Saved&, Tensor dy, bool want_dx) const override {
-    if (!want_dx) {
-      return {};
-    }
-    const std::int64_t rows = dy.shape()[0];
-    const Tensor dx = pass.stream.allocate(with_batch(rows, input_), dy.type());
-    average_pool_backward(pass.stream, geometry_, dy.reshape(with_batch(rows, output_)), dx);
-    return dx;
+    return want_dx ? shared_among_windows(pass, geometry_, dy, output_, input_) : Tensor{};
   }
 
  private:
@@ -311,9 +326,7 @@ class Upsample final : public PlainLayer {
     const Tensor fourfold = pass.stream.allocate(with_batch(rows, input_));
     copy(pass.stream, x.reshape(with_batch(rows, input_)), fourfold);
     scale(pass.stream, fourfold, 4);
-    const Tensor y = pass.stream.allocate(with_batch(rows, output_));
-    average_pool_backward(pass.stream, kTwoByTwo, fourfold, y);
-    return y;
+    return shared_among_windows(pass, kTwoByTwo, fourfold, input_, output_);
   }
 
   Tensor transform_gradient(
@@ -321,9 +334,7 @@ class Upsample final : public PlainLayer {
     if (!want_dx) {
       return {};
     }
-    const std::int64_t rows = dy.shape()[0];
-    const Tensor dx = pass.stream.allocate(with_batch(rows, input_));
-    average_pool_forward(pass.stream, kTwoByTwo, dy.reshape(with_batch(rows, output_)), dx);
+    const Tensor dx = window_means(pass, kTwoByTwo, dy, output_, input_);
     scale(pass.stream, dx, 4);
     return dx;
   }
