@@ -98,8 +98,16 @@ void batch_norm_running(Stream& stream, const BatchNormRunning& a) {
   check_tensor(kOp, "inverse_deviation", a.inverse_deviation, stream, a.mean.shape());
   check_tensor(kOp, "running_mean", a.running_mean, stream, a.mean.shape());
   check_tensor(kOp, "running_variance", a.running_variance, stream, a.mean.shape());
+  check_tensor(kOp, "next_mean", a.next_mean, stream, a.mean.shape());
+  check_tensor(kOp, "next_variance", a.next_variance, stream, a.mean.shape());
   TROUPE_CHECK(a.rows >= 1, "[", kOp, "] ", a.rows, " rows");
-  begin(stream, {&a.mean, &a.inverse_deviation, &a.running_mean, &a.running_variance});
+  begin(stream,
+        {&a.mean,
+         &a.inverse_deviation,
+         &a.running_mean,
+         &a.running_variance,
+         &a.next_mean,
+         &a.next_variance});
   TROUPE_DISPATCH(batch_norm_running, stream, a);
 }
 

@@ -68,9 +68,11 @@ struct BatchNormRunning {
   float momentum;
   const Tensor& running_mean;      // (C)
   const Tensor& running_variance;  // (C)
+  const Tensor& next_mean;         // (C), written; may be running_mean
+  const Tensor& next_variance;     // (C), the same
 };
 
-/// In place: running = (1 - momentum) running + momentum batch, with the variance unbiased by R /
+/// next = (1 - momentum) running + momentum batch, with the variance unbiased by R /
 /// (R - 1), as PyTorch does (of a single row as it is: zero).
 void batch_norm_running(Stream& stream, const BatchNormRunning& arguments);
 

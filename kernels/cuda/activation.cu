@@ -14,6 +14,7 @@ struct Forward {
   template <int width>
   __device__ void at(std::int64_t i) const {
     Pack<T, width> values = load<width>(x, i);
+#pragma unroll
     for (T& lane : values.lane) {
       lane = from_float<T>(Op{}.forward(to_float(lane)));
     }
@@ -32,6 +33,7 @@ struct Backward {
   __device__ void at(std::int64_t i) const {
     const Pack<S, width> kept = load<width>(saved, i);
     Pack<T, width> values = load<width>(dy, i);
+#pragma unroll
     for (int k = 0; k < width; ++k) {
       values.lane[k] =
           from_float<T>(Op{}.backward(to_float(kept.lane[k]), to_float(values.lane[k])));
@@ -49,9 +51,10 @@ struct GateForward {
 
   template <int width>
   __device__ void at(std::int64_t i) const {
-    const std::int64_t first = i / columns * columns + i;
+    const std::int64_t first = Place(i, columns).row * columns + i;
     Pack<T, width> values = load<width>(x, first);
     const Pack<T, width> other = load<width>(x, first + columns);
+#pragma unroll
     for (int k = 0; k < width; ++k) {
       const float f = Op{}.forward(to_float(values.lane[k]));
       values.lane[k] = from_float<T>(f * to_float(other.lane[k]));
@@ -69,10 +72,11 @@ struct GateBackward {
 
   template <int width>
   __device__ void at(std::int64_t i) const {
-    const std::int64_t first = i / columns * columns + i;
+    const std::int64_t first = Place(i, columns).row * columns + i;
     Pack<T, width> a = load<width>(x, first);
     Pack<T, width> b = load<width>(x, first + columns);
     const Pack<D, width> gradient = load<width>(dy, i);
+#pragma unroll
     for (int k = 0; k < width; ++k) {
       float da;
       float db;
@@ -97,7 +101,8 @@ struct BiasAndForward {
   __device__ void at(std::int64_t i) const {
     const Pack<T, width> before = load<width>(x, i);
     Pack<Y, width> values;
-    std::int64_t c = bias ? i % columns : 0;
+    std::int64_t c = bias ? Place(i, columns).column : 0;
+#pragma unroll
     for (int k = 0; k < width; ++k) {
       float sum = to_float(before.lane[k]);
       if (bias) {
@@ -118,7 +123,7 @@ void activation_forward(Stream& stream, ActivationKind kind, const Tensor& x, co
     const T* from = x.data<T>();
     T* to = y.data<T>();
     with_activation(kind, [&](auto op) {
-      for_each_index(state, x.elements(), packable(from, to), Forward<decltype(op), T>{from, to});
+      for_each_index(state, x.elements(), pack_width(from, to), Forward<decltype(op), T>{from, to});
     });
   });
 }
@@ -134,7 +139,7 @@ void activation_backward(
       with_activation(kind, [&](auto op) {
         for_each_index(state,
                        dy.elements(),
-                       packable(kept, from, to),
+                       pack_width(kept, from, to),
                        Backward<decltype(op), S, T>{kept, from, to});
       });
     });
@@ -147,9 +152,9 @@ void gate_forward(Stream& stream, ActivationKind kind, const Tensor& x, const Te
   with_type_of(x, [&]<class T>() {
     const T* from = x.data<T>();
     T* to = y.data<T>();
-    const bool packed = columns % kPackWidth == 0 && packable(from, to);
+    const auto width = pack_width(from, to).dividing(columns);
     with_activation(kind, [&](auto op) {
-      for_each_index(state, y.elements(), packed, GateForward<decltype(op), T>{from, columns, to});
+      for_each_index(state, y.elements(), width, GateForward<decltype(op), T>{from, columns, to});
     });
   });
 }
@@ -163,11 +168,11 @@ void gate_backward(
       const T* from = x.data<T>();
       const D* gradient = dy.data<D>();
       T* to = dx.data<T>();
-      const bool packed = columns % kPackWidth == 0 && packable(from, gradient, to);
+      const auto width = pack_width(from, gradient, to).dividing(columns);
       with_activation(kind, [&](auto op) {
         for_each_index(state,
                        dy.elements(),
-                       packed,
+                       width,
                        GateBackward<decltype(op), T, D>{from, gradient, columns, to});
       });
     });
@@ -185,7 +190,7 @@ void bias_and_activation(const Backend::State& state,
       Y* to = y.data<Y>();
       with_activation(kind, [&](auto op) {
         const BiasAndForward<decltype(op), T, Y> pass{from, bias, y.shape().back(), to};
-        for_each_index(state, y.elements(), packable(from, to), pass);
+        for_each_index(state, y.elements(), pack_width(from, to), pass);
       });
     });
   });

@@ -42,27 +42,32 @@ struct Average {
   const T* x;
   T* y;
 
+  /// A pack is of one pixel's channels.
   template <int width>
   __device__ void at(std::int64_t i) const {
-    for (int k = 0; k < width; ++k) {
-      one(i + k);
-    }
-  }
-
-  __device__ void one(std::int64_t i) const {
-    const std::int64_t c = i % C;
-    const std::int64_t pixel = i / C;
-    const std::int64_t image = pixel / out.width / out.height;
-    const PixelRange down = Range{}(geometry, pixel / out.width % out.height, in.height);
-    const PixelRange across = Range{}(geometry, pixel % out.width, in.width);
-    const T* from = x + image * in.height * in.width * C + c;
-    float sum = 0.0f;
+    const Place in_pixel(i, C);
+    const Place in_row(in_pixel.row, out.width);
+    const Place in_image(in_row.row, out.height);
+    const PixelRange down = Range{}(geometry, in_image.column, in.height);
+    const PixelRange across = Range{}(geometry, in_row.column, in.width);
+    const T* from = x + in_image.row * in.height * in.width * C + in_pixel.column;
+    Pack<float, width> sum{};
     for (std::int64_t h = down.first; h < down.last; ++h) {
+#pragma unroll 4
       for (std::int64_t w = across.first; w < across.last; ++w) {
-        sum += to_float(from[(h * in.width + w) * C]);
+        const Pack<T, width> values = load<width>(from, (h * in.width + w) * C);
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+          sum.lane[k] += to_float(values.lane[k]);
+        }
       }
     }
-    y[i] = from_float<T>(sum * factor);
+    Pack<T, width> average;
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      average.lane[k] = from_float<T>(sum.lane[k] * factor);
+    }
+    store<width>(y, i, average);
   }
 };
 
@@ -80,7 +85,8 @@ void average_all(Stream& stream, const ConvolutionGeometry& g, const Tensor& x, 
                                     .factor = 1.0f / static_cast<float>(g.kernel * g.kernel),
                                     .x = x.data<T>(),
                                     .y = y.data<T>()};
-    for_each_index(state, y.elements(), false, average);
+    const auto width = pack_width(average.x, average.y).dividing(average.C);
+    for_each_index(state, y.elements(), width, average);
   });
 }
 

@@ -85,7 +85,7 @@ void encode_halves(const Backend::State& state,
                    const float* x,
                    std::int64_t n,
                    std::uint32_t* words) {
-  for_each_index(state, (n + 1) / 2, false, EncodeHalves<bfloats>{x, n, words});
+  for_each_index(state, (n + 1) / 2, EncodeHalves<bfloats>{x, n, words});
 }
 
 /// A warp a block of the code: its greatest magnitude, then its words, for which it reads the block
@@ -218,7 +218,7 @@ void encode_signs(const Backend::State& state,
                           state.stream.get()>>>(x + rows.offset, rows.size, pieces, partial, words);
     TROUPE_CUDA_CHECK(cudaGetLastError());
     if (pieces > 1) {
-      for_each_index(state, rows.count, false, MeansOfPieces{partial, pieces, rows.size, words});
+      for_each_index(state, rows.count, MeansOfPieces{partial, pieces, rows.size, words});
     }
     words += 2 * rows.count;
   }
@@ -252,7 +252,7 @@ void read(Stream& stream,
   const Backend::State& state = activate(stream);
   coding::with_words(
       code, words_of(message), n, [&](auto words, std::int64_t first, std::int64_t size) {
-        for_each_index(state, size, false, Read<decltype(words)>{words, to.from(first)});
+        for_each_index(state, size, Read<decltype(words)>{words, to.from(first)});
       });
 }
 
@@ -271,7 +271,7 @@ void add_left(Stream& stream,
                      .x = x.data<float>(),
                      .odd = odd.data<std::int32_t>()};
   TROUPE_CUDA_CHECK(cudaMemsetAsync(pass.odd, 0, sizeof(*pass.odd), state.stream.get()));
-  for_each_index(state, x.elements(), packable(pass.update, pass.left, pass.x), pass);
+  for_each_index(state, x.elements(), pack_width(pass.update, pass.left, pass.x), pass);
 }
 
 void encode_message(Stream& stream,

@@ -37,13 +37,13 @@ template <std::size_t count>
 void launch(const Backend::State& state, const std::vector<Term>& terms, const Tensor& out) {
   Combine<count> pass{};
   pass.out = out.data<float>();
-  bool packed = packable(pass.out);
+  auto width = pack_width(pass.out);
   for (std::size_t k = 0; k < count; ++k) {
     pass.x[k] = terms[k].x.data<float>();
     pass.factor[k] = static_cast<float>(terms[k].factor);
-    packed = packed && packable(pass.x[k]);
+    width.value = std::min(width.value, pack_width(pass.x[k]).value);
   }
-  for_each_index(state, out.elements(), packed, pass);
+  for_each_index(state, out.elements(), width, pass);
 }
 
 template <std::size_t... counts>

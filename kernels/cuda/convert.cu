@@ -15,6 +15,7 @@ struct Convert {
   __device__ void at(std::int64_t i) const {
     const Pack<From, width> from = load<width>(x, i);
     Pack<To, width> to;
+#pragma unroll
     for (int k = 0; k < width; ++k) {
       to.lane[k] = from_float<To>(to_float(from.lane[k]));
     }
@@ -30,6 +31,7 @@ struct AddConverted {
   __device__ void at(std::int64_t i) const {
     const Pack<BFloat16, width> from = load<width>(x, i);
     Pack<float, width> to = load<width>(y, i);
+#pragma unroll
     for (int k = 0; k < width; ++k) {
       to.lane[k] += to_float(from.lane[k]);
     }
@@ -41,22 +43,94 @@ template <class From, class To>
 void convert(const Backend::State& state, const Tensor& x, const Tensor& y) {
   const From* from = x.data<From>();
   To* to = y.data<To>();
-  for_each_index(state, x.elements(), packable(from, to), Convert<From, To>{from, to});
+  for_each_index(state, x.elements(), pack_width(from, to), Convert<From, To>{from, to});
 }
 
-/// A block a row of y.
+/// The `words`th and the three words behind it of two aligned packs of 16 bytes; with `half`, half a word further.
+template <int words, bool half>
+struct Shifted {
+  __device__ static Pack<std::uint32_t, 4> load_from(const std::uint32_t* aligned) {
+    const Pack<std::uint32_t, 4> low = load<4>(aligned, 0);
+    if constexpr (words == 0 && !half) {
+      return low;
+    }
+    const Pack<std::uint32_t, 4> high = load<4>(aligned, 4);
+    const auto word = [&](int k) {
+      return k < 4 ? low.lane[k] : high.lane[k - 4];
+    };
+    Pack<std::uint32_t, 4> found;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      found.lane[k] = half ? word(words + k) >> 16 | word(words + k + 1) << 16 : word(words + k);
+    }
+    return found;
+  }
+};
+
+/// f.operator()<Shifted>() for an address that begins so many bytes beyond a multiple of 16.
+template <class F>
+__device__ void with_shift(unsigned beyond, F f) {
+  const auto with_words = [&]<bool half>() {
+    switch (beyond / 4) {
+      case 0:
+        return f.template operator()<Shifted<0, half>>();
+      case 1:
+        return f.template operator()<Shifted<1, half>>();
+      case 2:
+        return f.template operator()<Shifted<2, half>>();
+      default:
+        return f.template operator()<Shifted<3, half>>();
+    }
+  };
+  if (beyond % 4 == 0) {
+    with_words.template operator()<false>();
+  } else {
+    with_words.template operator()<true>();
+  }
+}
+
+/// A block a row of y, in packs of 16 bytes of y wherever the rows of both begin. What is read together with a row's first and last
+/// elements lies in the 16 bytes around them.
 template <class T>
 __global__ void __launch_bounds__(kElementwiseBlock)
     pad_rows_kernel(const T* x, std::int64_t rows, std::int64_t columns, T* y, std::int64_t pitch) {
-  if (blockIdx.x >= rows) {
-    columns = 0;
-  }
-  const T* from = x + std::int64_t{blockIdx.x} * columns;
-  T* to = y + std::int64_t{blockIdx.x} * pitch;
-#pragma unroll 4
-  for (std::int64_t c = threadIdx.x; c < pitch; c += kElementwiseBlock) {
-    to[c] = c < columns ? from[c] : T{};
-  }
+  constexpr int width = 16 / sizeof(T);
+  const std::int64_t row = blockIdx.x;
+  const T* from = x + row * columns;
+  T* to = y + row * pitch;
+  const int kept = static_cast<int>(row >= rows ? 0 : columns < pitch ? columns : pitch);
+  const int before =
+      static_cast<int>((16 - reinterpret_cast<std::uintptr_t>(to) % 16) % 16 / sizeof(T));
+  const int first = before < kept ? before : kept;
+  const int packs = (kept - first) / width;
+  const auto begin = reinterpret_cast<std::uintptr_t>(from + first);
+  const auto* const aligned = reinterpret_cast<const std::uint32_t*>(begin / 16 * 16);
+  auto* const packs_of_row = reinterpret_cast<std::uint32_t*>(to + first);
+  with_shift(begin % 16, [&]<class By>() {
+    constexpr int kAtOnce = 4;
+    int pack = static_cast<int>(threadIdx.x);
+    for (; pack + (kAtOnce - 1) * kElementwiseBlock < packs; pack += kAtOnce * kElementwiseBlock) {
+      Pack<std::uint32_t, 4> values[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        values[k] = By::load_from(aligned + 4 * (pack + k * kElementwiseBlock));
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        store<4>(packs_of_row, 4 * (pack + k * kElementwiseBlock), values[k]);
+      }
+    }
+    for (; pack < packs; pack += kElementwiseBlock) {
+      store<4>(packs_of_row, 4 * pack, By::load_from(aligned + 4 * pack));
+    }
+  });
+  const auto one_by_one = [&](std::int64_t from_column, std::int64_t end) {
+    for (std::int64_t c = from_column + threadIdx.x; c < end; c += kElementwiseBlock) {
+      to[c] = c < kept ? from[c] : T{};
+    }
+  };
+  one_by_one(0, first);
+  one_by_one(first + packs * width, pitch);
 }
 
 template <class T>
@@ -89,7 +163,7 @@ void convert(Stream& stream, const Tensor& x, const Tensor& y) {
 void add_converted(const Backend::State& state, const Tensor& x, const Tensor& y) {
   const BFloat16* from = x.data<BFloat16>();
   float* to = y.data<float>();
-  for_each_index(state, y.elements(), packable(from, to), AddConverted{from, to});
+  for_each_index(state, y.elements(), pack_width(from, to), AddConverted{from, to});
 }
 
 }  // namespace troupe::cuda

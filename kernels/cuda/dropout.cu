@@ -16,6 +16,7 @@ struct DropoutPass {
   template <int width>
   __device__ void at(std::int64_t i) const {
     Pack<T, width> values = load<width>(x, i);
+#pragma unroll
     for (int k = 0; k < width; ++k) {
       values.lane[k] = from_float<T>(
           op.apply(first + static_cast<std::uint64_t>(i + k), to_float(values.lane[k])));
@@ -38,7 +39,7 @@ void dropout(Stream& stream,
     T* to = y.data<T>();
     for_each_index(state,
                    x.elements(),
-                   packable(from, to),
+                   pack_width(from, to),
                    DropoutPass<T>{Dropout(random, rate), first, from, to});
   });
 }

@@ -14,6 +14,7 @@ struct Fill {
   template <int width>
   __device__ void at(std::int64_t i) const {
     Pack<T, width> values;
+#pragma unroll
     for (T& lane : values.lane) {
       lane = value;
     }
@@ -28,6 +29,7 @@ struct Scale {
   template <int width>
   __device__ void at(std::int64_t i) const {
     Pack<float, width> values = load<width>(x, i);
+#pragma unroll
     for (float& lane : values.lane) {
       lane *= factor;
     }
@@ -46,6 +48,7 @@ struct Add {
     const Pack<A, width> left = load<width>(a, i);
     const Pack<B, width> right = load<width>(b, i);
     Pack<Y, width> sum;
+#pragma unroll
     for (int k = 0; k < width; ++k) {
       sum.lane[k] = from_float<Y>(Op{}.forward(to_float(left.lane[k]) + to_float(right.lane[k])));
     }
@@ -62,11 +65,11 @@ void add(const Backend::State& state,
   const A* left = a.data<A>();
   const B* right = b.data<B>();
   Y* to = y.data<Y>();
-  const bool packed = packable(left, right, to);
+  const auto width = pack_width(left, right, to);
   if (activation == ActivationKind::relu) {
-    for_each_index(state, y.elements(), packed, Add<Relu, A, B, Y>{left, right, to});
+    for_each_index(state, y.elements(), width, Add<Relu, A, B, Y>{left, right, to});
   } else {
-    for_each_index(state, y.elements(), packed, Add<Identity, A, B, Y>{left, right, to});
+    for_each_index(state, y.elements(), width, Add<Identity, A, B, Y>{left, right, to});
   }
 }
 
@@ -81,15 +84,14 @@ struct CopyColumns {
 
   template <int one>
   __device__ void at(std::int64_t i) const {
-    const std::int64_t r = i / columns;
-    const std::int64_t c = i % columns;
-    y[r * y_row + c] = from_float<Y>(to_float(x[r * x_row + c]));
+    const Place at(i, columns);
+    y[at.row * y_row + at.column] = from_float<Y>(to_float(x[at.row * x_row + at.column]));
   }
 };
 
 template <class T>
 void fill_with(const Backend::State& state, const Tensor& x, T value) {
-  for_each_index(state, x.elements(), packable(x.data<T>()), Fill<T>{value, x.data<T>()});
+  for_each_index(state, x.elements(), pack_width(x.data<T>()), Fill<T>{value, x.data<T>()});
 }
 
 }  // namespace
@@ -105,7 +107,7 @@ void fill(Stream& stream, const Tensor& x, double value) {
 
 void scale(Stream& stream, const Tensor& x, float factor) {
   const Backend::State& state = activate(stream);
-  for_each_index(state, x.elements(), packable(x.data<float>()), Scale{factor, x.data<float>()});
+  for_each_index(state, x.elements(), pack_width(x.data<float>()), Scale{factor, x.data<float>()});
 }
 
 void add(
@@ -130,14 +132,14 @@ void copy_columns(Stream& stream,
   with_type_of(x, [&]<class X>() {
     with_type_of(y, [&]<class Y>() {
       const CopyColumns<X, Y> pass{x.data<X>() + from, y.data<Y>() + to, columns, a, b};
-      for_each_index(state, x.elements() / a * columns, false, pass);
+      for_each_index(state, x.elements() / a * columns, pass);
     });
   });
 }
 
 cudaError_t kernels_load() {
   cudaFuncAttributes attributes{};
-  return cudaFuncGetAttributes(&attributes, for_each_index_kernel<true, Scale>);
+  return cudaFuncGetAttributes(&attributes, for_each_index_kernel<kPackWidth, Scale>);
 }
 
 }  // namespace troupe::cuda

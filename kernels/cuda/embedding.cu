@@ -21,6 +21,7 @@ struct Embed {
 
   template <int width>
   __device__ void at(std::int64_t i) const {
+#pragma unroll
     for (int k = 0; k < width; ++k) {
       one(i + k);
     }
@@ -46,6 +47,7 @@ struct PositionGradient {
 
   template <int width>
   __device__ void at(std::int64_t i) const {
+#pragma unroll
     for (int k = 0; k < width; ++k) {
       one(i + k);
     }
@@ -65,30 +67,39 @@ struct PositionGradient {
 constexpr int kBlock = 256;
 constexpr int kWarpLanes = 32;
 
-/// A block is one row of the table: it goes through all ids, kBlock at a time, lists in order the
-/// places that hold its row, and adds their gradients. Every id is read once a row: cheap, as they
+struct Found {
+  std::int64_t place;
+  std::int64_t row;
+};
+
+/// A block has some rows of the table: it goes through all ids, kBlock at a time, lists in order the
+/// places that hold one of its rows, and adds their gradients. Every id is read once a block: cheap, as they
 /// stay in the cache, compared with a sort.
 __global__ void __launch_bounds__(kBlock) table_gradient_kernel(const std::int32_t* ids,
                                                                 std::int64_t first,
                                                                 std::int64_t places,
                                                                 const float* dy,
+                                                                std::int64_t V,
                                                                 std::int64_t C,
+                                                                int rows,
                                                                 bool accumulate,
                                                                 float* dtable) {
   __shared__ int counts[kBlock / kWarpLanes];
-  __shared__ std::int64_t found[kBlock];
+  __shared__ Found found[kBlock];
   const int thread = static_cast<int>(threadIdx.x);
   const int warp = thread / kWarpLanes;
   const unsigned before = (1u << (thread % kWarpLanes)) - 1u;  // the warp's earlier lanes
-  float* row = dtable + std::int64_t{blockIdx.x} * C;
+  const std::int64_t begin_row = std::int64_t{blockIdx.x} * rows;
+  const std::int64_t end_row = begin_row + rows < V ? begin_row + rows : V;
   if (!accumulate) {
-    for (std::int64_t c = thread; c < C; c += kBlock) {
-      row[c] = 0.0f;
+    for (std::int64_t i = begin_row * C + thread; i < end_row * C; i += kBlock) {
+      dtable[i] = 0.0f;
     }
   }
   for (std::int64_t begin = 0; begin < places; begin += kBlock) {
     const std::int64_t place = begin + thread;
-    const bool mine = place < places && ids[place] == first + static_cast<std::int64_t>(blockIdx.x);
+    const std::int64_t id = place < places ? ids[place] - first : -1;
+    const bool mine = id >= begin_row && id < end_row;
     // Few rows are among so many ids. Behind this barrier the lists may be written anew.
     if (!__syncthreads_or(mine)) {
       continue;
@@ -105,16 +116,14 @@ __global__ void __launch_bounds__(kBlock) table_gradient_kernel(const std::int32
       count += counts[other];
     }
     if (mine) {
-      found[offset + __popc(lanes & before)] = place;
+      found[offset + __popc(lanes & before)] = {place, id};
     }
     __syncthreads();
     // A thread always has the same channels, so that it alone reads and writes them.
     for (std::int64_t c = thread; c < C; c += kBlock) {
-      float sum = row[c];
       for (int k = 0; k < count; ++k) {
-        sum += dy[found[k] * C + c];
+        dtable[found[k].row * C + c] += dy[found[k].place * C + c];
       }
-      row[c] = sum;
     }
   }
 }
@@ -135,7 +144,7 @@ void embedding_forward(Stream& stream,
                     .C = table.shape()[1],
                     .first = first,
                     .y = y.data<float>()};
-  for_each_index(activate(stream), y.elements(), false, embed);
+  for_each_index(activate(stream), y.elements(), embed);
 }
 
 void embedding_gradient(Stream& stream,
@@ -147,22 +156,26 @@ void embedding_gradient(Stream& stream,
                         std::int64_t first) {
   const Backend::State& state = activate(stream);
   if (dtable.elements() > 0) {
-    table_gradient_kernel<<<static_cast<unsigned>(dtable.shape()[0]),
-                            kBlock,
-                            0,
-                            state.stream.get()>>>(ids.data<std::int32_t>(),
-                                                  first == kWholeTable ? 0 : first,
-                                                  ids.elements(),
-                                                  dy.data<float>(),
-                                                  dtable.shape()[1],
-                                                  accumulate,
-                                                  dtable.data<float>());
+    // Many rows have few places each, and fewer blocks then read all ids; few rows would leave multiprocessors idle.
+    constexpr std::int64_t kManyRows = 8192;
+    const std::int64_t V = dtable.shape()[0];
+    const int rows = V < kManyRows ? 1 : 8;
+    const auto blocks = static_cast<unsigned>((V + rows - 1) / rows);
+    table_gradient_kernel<<<blocks, kBlock, 0, state.stream.get()>>>(
+        ids.data<std::int32_t>(),
+        first == kWholeTable ? 0 : first,
+        ids.elements(),
+        dy.data<float>(),
+        V,
+        dtable.shape()[1],
+        rows,
+        accumulate,
+        dtable.data<float>());
     TROUPE_CUDA_CHECK(cudaGetLastError());
   }
   if (dpositions) {
     for_each_index(state,
                    dpositions.elements(),
-                   false,
                    PositionGradient{.dy = dy.data<float>(),
                                     .B = ids.shape()[0],
                                     .row = ids.shape()[1] * dtable.shape()[1],

@@ -142,8 +142,8 @@ void compensate_delay(Stream& stream, const CompensationArguments& a) {
         .w_read = a.w_read.data<float>(),
         .mean_square = a.mean_square ? a.mean_square.data<float>() : nullptr,
         .out = a.out.data<float>()};
-    const bool packed = packable(pass.g, pass.w, pass.w_read, pass.mean_square, pass.out);
-    for_each_index(state, a.g.elements(), packed, pass);
+    const auto width = pack_width(pass.g, pass.w, pass.w_read, pass.mean_square, pass.out);
+    for_each_index(state, a.g.elements(), width, pass);
   });
 }
 
@@ -158,8 +158,8 @@ void damp_by_gap(Stream& stream,
                   .w = w.data<float>(),
                   .w_read = w_read.data<float>(),
                   .out = out.data<float>()};
-  const bool packed = packable(pass.g, pass.w, pass.w_read, pass.out);
-  for_each_index(activate(stream), g.elements(), packed, pass);
+  const auto width = pack_width(pass.g, pass.w, pass.w_read, pass.out);
+  for_each_index(activate(stream), g.elements(), width, pass);
 }
 
 void damp_by_own_steps(Stream& stream, const OwnStepArguments& a) {
@@ -170,8 +170,8 @@ void damp_by_own_steps(Stream& stream, const OwnStepArguments& a) {
                             .w_read = a.w_read.data<float>(),
                             .square = a.square.data<float>(),
                             .out = a.out.data<float>()};
-  const bool packed = packable(pass.g, pass.w, pass.aim, pass.w_read, pass.square, pass.out);
-  for_each_index(activate(stream), a.g.elements(), packed, pass);
+  const auto width = pack_width(pass.g, pass.w, pass.aim, pass.w_read, pass.square, pass.out);
+  for_each_index(activate(stream), a.g.elements(), width, pass);
 }
 
 void average_square_step(Stream& stream,
@@ -185,8 +185,8 @@ void average_square_step(Stream& stream,
                                .before = before.data<float>(),
                                .after = after.data<float>(),
                                .square = square.data<float>()};
-  const bool packed = packable(pass.before, pass.after, pass.square);
-  for_each_index(activate(stream), before.elements(), packed, pass);
+  const auto width = pack_width(pass.before, pass.after, pass.square);
+  for_each_index(activate(stream), before.elements(), width, pass);
 }
 
 void divide_by_deviation(Stream& stream, const DeviationArguments& a) {
@@ -196,8 +196,8 @@ void divide_by_deviation(Stream& stream, const DeviationArguments& a) {
                                .mean = a.mean.data<float>(),
                                .deviation = a.deviation.data<float>(),
                                .out = a.out.data<float>()};
-  const bool packed = packable(pass.g, pass.square, pass.mean, pass.deviation, pass.out);
-  for_each_index(activate(stream), a.g.elements(), packed, pass);
+  const auto width = pack_width(pass.g, pass.square, pass.mean, pass.deviation, pass.out);
+  for_each_index(activate(stream), a.g.elements(), width, pass);
 }
 
 }  // namespace troupe::cuda

@@ -1,5 +1,5 @@
 // Losses. The rows' losses are added up in double, in an order that depends on the number of rows
-// alone (sum.cuh), so that a result is the same every time. `result` is [sum of losses, rows
+// alone (sum.cuh), so that a result is the same every time; within a row by its length and where in 16 bytes it begins. `result` is [sum of losses, rows
 // predicted right].
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/sum.cuh"
@@ -7,6 +7,7 @@
 #include "kernels/loss.hpp"
 
 #include <limits>
+#include <type_traits>
 
 namespace troupe::cuda {
 
@@ -86,6 +87,62 @@ struct Team {
   }
 };
 
+/// e^x for logits of type T, x <= 0: of bfloat16 by the multiprocessor's own function, whose error is a thousandth of their last
+/// place; of float32 with the CPU's bits. The latter are added up in double, the former in float within a pack.
+template <class T>
+__device__ float exp_of(float x) {
+  if constexpr (sizeof(T) < sizeof(float)) {
+    constexpr float kLog2E = 1.44269504f;
+#ifdef __CUDA_ARCH__
+    float result = 0;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x * kLog2E));
+    return result;
+#else
+    return exp2f(x * kLog2E);
+#endif
+  } else {
+    return exp_float(x);
+  }
+}
+
+template <class T>
+using SumOfPack = std::conditional_t<(sizeof(T) < sizeof(float)), float, double>;
+
+/// f.operator()<width>(c, x[c, c + width)) for a thread's share of a row x (C), in packs of 16 bytes wherever the row begins; `to` is
+/// what f writes at the same places, or null.
+template <int team, class T, class F>
+__device__ void for_each_pack(const T* x, const T* to, int C, int lane, F f) {
+  constexpr int width = 16 / sizeof(T);
+  const std::uintptr_t beyond = reinterpret_cast<std::uintptr_t>(x) % 16;
+  const int before = static_cast<int>((16 - beyond) % 16 / sizeof(T));
+  const bool alike = !to || reinterpret_cast<std::uintptr_t>(to) % 16 == beyond;
+  const int first = alike && before < C ? before : C;
+  const int packs = (C - first) / width;
+  for (int c = lane; c < first; c += team) {
+    f.template operator()<1>(c, load<1>(x, c));
+  }
+  constexpr int kAtOnce = 4;  // loads before the first of them is used, or written over
+  int pack = lane;
+  for (; pack + (kAtOnce - 1) * team < packs; pack += kAtOnce * team) {
+    Pack<T, width> values[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      values[k] = load<width>(x, first + (pack + k * team) * width);
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      f.template operator()<width>(first + (pack + k * team) * width, values[k]);
+    }
+  }
+  for (; pack < packs; pack += team) {
+    const int c = first + pack * width;
+    f.template operator()<width>(c, load<width>(x, c));
+  }
+  for (int c = first + packs * width + lane; c < C; c += team) {
+    f.template operator()<1>(c, load<1>(x, c));
+  }
+}
+
 struct RowResult {
   double loss;
   bool right;
@@ -95,31 +152,55 @@ struct RowResult {
 /// label outside [0, C) makes the loss NaN.
 template <int team, class T>
 __device__ RowResult softmax_row(const Softmax<T>& s, std::int64_t r, int lane) {
+  const int C = static_cast<int>(s.C);
   const T* x = s.logits + r * s.C;
-  const std::int64_t label = s.labels[r];
+  const std::int32_t label = s.labels[r];
   const float at_label =
-      label >= 0 && label < s.C ? to_float(x[label]) : std::numeric_limits<float>::quiet_NaN();
+      label >= 0 && label < C ? to_float(x[label]) : std::numeric_limits<float>::quiet_NaN();
 
   // As on the CPU: right is the first of the largest, and a row with a NaN predicts nothing.
   float largest = -std::numeric_limits<float>::infinity();
   bool agrees = true;
-#pragma unroll 8
-  for (std::int64_t c = lane; c < s.C; c += team) {
-    const float value = to_float(x[c]);
-    largest = value > largest ? value : largest;
-    agrees = agrees && (c < label ? value < at_label : value <= at_label);
-  }
+  for_each_pack<team>(x, x, C, lane, [&]<int width>(int c, const Pack<T, width>& values) {
+    float most = -std::numeric_limits<float>::infinity();
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      const float value = to_float(values.lane[k]);
+      most = fmaxf(most, value);  // of a number and a NaN it is the number
+      agrees = agrees && value == value;
+    }
+    largest = fmaxf(largest, most);
+    if (c + width <= label) {
+      agrees = agrees && most < at_label;
+    } else if (c > label) {
+      agrees = agrees && most <= at_label;
+    } else {
+#pragma unroll
+      for (int k = 0; k < width; ++k) {
+        const float value = to_float(values.lane[k]);
+        agrees = agrees && (c + k < label ? value < at_label : value <= at_label);
+      }
+    }
+  });
   largest = Team<team>::max(largest);
   const bool right = Team<team>::all(agrees);
 
   double sum = 0;
   double logits = 0;  // their sum, where smoothing asks for it
-#pragma unroll 8
-  for (std::int64_t c = lane; c < s.C; c += team) {
-    const float value = to_float(x[c]);
-    sum += static_cast<double>(exp_float(value - largest));
-    logits += static_cast<double>(value);
-  }
+  for_each_pack<team>(x, x, C, lane, [&]<int width>(int, const Pack<T, width>& values) {
+    SumOfPack<T> of_pack = 0;
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      of_pack += exp_of<T>(to_float(values.lane[k]) - largest);
+    }
+    sum += static_cast<double>(of_pack);
+    if (s.smoothing > 0) {
+#pragma unroll
+      for (int k = 0; k < width; ++k) {
+        logits += static_cast<double>(to_float(values.lane[k]));
+      }
+    }
+  });
   sum = Team<team>::sum(sum);
   double target_logit = static_cast<double>(at_label);
   if (s.smoothing > 0) {
@@ -135,11 +216,18 @@ __device__ RowResult softmax_row(const Softmax<T>& s, std::int64_t r, int lane) 
     const float label_share = share * (1.0f - s.smoothing);
     const float class_share = share * (s.smoothing / static_cast<float>(s.C));
     const float factor = static_cast<float>(static_cast<double>(share) / sum);
-#pragma unroll 8
-    for (std::int64_t c = lane; c < s.C; c += team) {
-      const float probability_share = exp_float(to_float(x[c]) - largest) * factor;
-      dx[c] = from_float<T>(probability_share - class_share - (c == label ? label_share : 0.0f));
-    }
+    for_each_pack<team>(
+        x, dx, C, lane, [&]<int width>(int c, const Pack<T, width>& values) {
+          Pack<T, width> gradients;
+#pragma unroll
+          for (int k = 0; k < width; ++k) {
+            const float probability_share =
+                exp_of<T>(to_float(values.lane[k]) - largest) * factor;
+            gradients.lane[k] = from_float<T>(probability_share - class_share -
+                                              (c + k == label ? label_share : 0.0f));
+          }
+          store<width>(dx, c, gradients);
+        });
   }
   return {log(sum) - (target_logit - static_cast<double>(largest)), right};
 }
@@ -292,11 +380,14 @@ void softmax_cross_entropy(Stream& stream,
                            float smoothing) {
   const Backend::State& state = activate(stream);
   constexpr std::int64_t kLongRow = 4096;
+  // Two a multiprocessor of an H200: 26 MB of GPT-2's rows, which stay in its cache of 50 MB from pass to pass.
+  constexpr std::int64_t kLongRows = 264;
   const std::int64_t R = logits.shape()[0];
   const std::int64_t C = logits.shape()[1];
+  TROUPE_CHECK(C <= std::numeric_limits<std::int32_t>::max(), "[loss] columns are counted to 2^31; ", C);
   const std::int64_t rows_at_once = C < kLongRow ? kSumBlock / kWarp : 1;  // of a block
-  const int blocks = static_cast<int>(
-      std::min<std::int64_t>((R + rows_at_once - 1) / rows_at_once, kSumBlocksMax));
+  const int blocks = static_cast<int>(std::min<std::int64_t>((R + rows_at_once - 1) / rows_at_once,
+                                                             C < kLongRow ? kSumBlocksMax : kLongRows));
   double* partial = state.workspace<double>();
   with_type_of(logits, [&]<class T>() {
     const Softmax<T> s{.logits = logits.data<T>(),

@@ -92,7 +92,7 @@ void swap_leading(Stream& stream, const Tensor& x, const Tensor& y) {
                          .C = x.shape()[2],
                          .x = x.data<float>(),
                          .y = y.data<float>()};
-  for_each_index(state, x.elements(), false, swap);
+  for_each_index(state, x.elements(), swap);
 }
 
 void lstm_cell_forward(Stream& stream,
@@ -106,7 +106,7 @@ void lstm_cell_forward(Stream& stream,
                          .cell_before = data_or_null(cell_before),
                          .cell = cell.data<float>(),
                          .hidden = hidden.data<float>()};
-  for_each_index(state, cell.elements(), false, step);
+  for_each_index(state, cell.elements(), step);
 }
 
 void lstm_cell_backward(Stream& stream, const LstmCellGradients& a) {
@@ -118,7 +118,7 @@ void lstm_cell_backward(Stream& stream, const LstmCellGradients& a) {
                           .dhidden = a.dhidden.data<float>(),
                           .dcell = a.dcell.data<float>(),
                           .dgates = a.dgates.data<float>()};
-  for_each_index(state, a.cell.elements(), false, step);
+  for_each_index(state, a.cell.elements(), step);
 }
 
 }  // namespace troupe::cuda

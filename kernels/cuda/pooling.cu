@@ -1,4 +1,4 @@
-// Max pooling, one thread an element of the output. cuDNN's does not say which element won.
+// Max pooling, one thread some neighbouring channels of a pixel of what is written. cuDNN's does not say which element won.
 #include "kernels/convolution.hpp"
 #include "kernels/cuda/elementwise.cuh"
 
@@ -41,8 +41,10 @@ struct MaxForward {
   T* y;
   std::int32_t* winner;
 
-  /// As on the CPU: the first of equals wins, and a NaN wins over everything before it.
-  __device__ void pool(I i) const {
+  /// As on the CPU: the first of equals wins, and a NaN wins over everything before it. A pack is of one pixel's channels.
+  template <int width>
+  __device__ void at(std::int64_t element) const {
+    const I i = static_cast<I>(element);
     const I pixel = i / p.channels;
     const I c = i - pixel * p.channels;
     const I row = pixel / p.width_out;
@@ -51,28 +53,37 @@ struct MaxForward {
     const Reach<I> down(p, row - image_index * p.height_out, p.height);
     const T* image = x + image_index * p.height * p.width * p.channels + c;
     const auto at = [&](I ky, I kx) {
-      return to_float(image[((down.begin + ky) * p.width + across.begin + kx) * p.channels]);
+      return load<width>(image,
+                         ((down.begin + ky) * p.width + across.begin + kx) * p.channels);
     };
-    float best = at(down.first, across.first);
-    I place = down.first * p.kernel + across.first;
+    const Pack<T, width> first = at(down.first, across.first);
+    Pack<float, width> best;
+    Pack<std::int32_t, width> place;
+#pragma unroll
+    for (int k = 0; k < width; ++k) {
+      best.lane[k] = to_float(first.lane[k]);
+      place.lane[k] = static_cast<std::int32_t>(down.first * p.kernel + across.first);
+    }
     for (I ky = down.first; ky < down.last; ++ky) {
       for (I kx = across.first; kx < across.last; ++kx) {
-        const float value = at(ky, kx);
-        if (value > best || value != value) {
-          best = value;
-          place = ky * p.kernel + kx;
+        const Pack<T, width> values = at(ky, kx);
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+          const float value = to_float(values.lane[k]);
+          const bool wins = value > best.lane[k] || value != value;
+          best.lane[k] = wins ? value : best.lane[k];
+          place.lane[k] =
+              wins ? static_cast<std::int32_t>(ky * p.kernel + kx) : place.lane[k];
         }
       }
     }
-    y[i] = from_float<T>(best);
-    winner[i] = static_cast<std::int32_t>(place);
-  }
-
-  template <int width>
-  __device__ void at(std::int64_t i) const {
+    Pack<T, width> largest;
+#pragma unroll
     for (int k = 0; k < width; ++k) {
-      pool(static_cast<I>(i + k));
+      largest.lane[k] = from_float<T>(best.lane[k]);
     }
+    store<width>(y, element, largest);
+    store<width>(winner, element, place);
   }
 };
 
@@ -98,8 +109,10 @@ struct MaxBackward {
   T* dx;
 
   /// Each pixel collects, in the order of the windows: no atomic addition, the same bits as the
-  /// CPU's.
-  __device__ void collect(I i) const {
+  /// CPU's. A pack is of one pixel's channels.
+  template <int width>
+  __device__ void at(std::int64_t element) const {
+    const I i = static_cast<I>(element);
     const I pixel = i / p.channels;
     const I c = i - pixel * p.channels;
     const I row = pixel / p.width;
@@ -109,25 +122,28 @@ struct MaxBackward {
     const I image = image_index * p.height_out;
     const Windows<I> down(p, iy, p.height_out);
     const Windows<I> across(p, ix, p.width_out);
-    float sum = 0.0f;
+    Pack<float, width> sum{};
     for (I oy = down.first; oy < down.last; ++oy) {
       const I ky = iy + p.padding - oy * p.stride;
       for (I ox = across.first; ox < across.last; ++ox) {
         const I kx = ix + p.padding - ox * p.stride;
-        const I from = ((image + oy) * p.width_out + ox) * p.channels + c;
-        if (winner[from] == ky * p.kernel + kx) {
-          sum += to_float(dy[from]);
+        const std::int64_t from = ((image + oy) * p.width_out + ox) * p.channels + c;
+        const Pack<std::int32_t, width> winners = load<width>(winner, from);
+        const Pack<T, width> gradients = load<width>(dy, from);
+#pragma unroll
+        for (int k = 0; k < width; ++k) {
+          if (winners.lane[k] == ky * p.kernel + kx) {
+            sum.lane[k] += to_float(gradients.lane[k]);
+          }
         }
       }
     }
-    dx[i] = from_float<T>(sum);
-  }
-
-  template <int width>
-  __device__ void at(std::int64_t i) const {
+    Pack<T, width> result;
+#pragma unroll
     for (int k = 0; k < width; ++k) {
-      collect(static_cast<I>(i + k));
+      result.lane[k] = from_float<T>(sum.lane[k]);
     }
+    store<width>(dx, element, result);
   }
 };
 
@@ -144,6 +160,13 @@ Pooling<I> pooling_of(const ConvolutionGeometry& g, const Shape& x, const Shape&
           .kernel = in(g.kernel),
           .stride = in(g.stride),
           .padding = in(g.padding)};
+}
+
+/// Packs of a pixel's channels.
+template <class T, class I>
+auto packs_of_pixels(const T* a, const T* b, const std::int32_t* winner, const Pooling<I>& p) {
+  const auto width = pack_width(a, b).dividing(p.channels);
+  return packable<decltype(width)::kWidest>(winner) ? width : decltype(width){1};
 }
 
 /// f.operator()<T, I>(): the type of the images, and what counts their elements.
@@ -172,7 +195,7 @@ void max_pool_forward(Stream& stream,
                                 .x = x.data<T>(),
                                 .y = y.data<T>(),
                                 .winner = winner.data<std::int32_t>()};
-    for_each_index(state, y.elements(), false, pass);
+    for_each_index(state, y.elements(), packs_of_pixels(pass.x, pass.y, pass.winner, pass.p), pass);
   });
 }
 
@@ -187,7 +210,7 @@ void max_pool_backward(Stream& stream,
                                  .dy = dy.data<T>(),
                                  .winner = winner.data<std::int32_t>(),
                                  .dx = dx.data<T>()};
-    for_each_index(state, dx.elements(), false, pass);
+    for_each_index(state, dx.elements(), packs_of_pixels(pass.dx, pass.dy, pass.winner, pass.p), pass);
   });
 }
 

@@ -8,7 +8,7 @@ namespace troupe::cuda {
 
 // -- column_sum -------------------------------------------------------------------
 //
-// A block sums 32 columns over some rows, or 64 where two bfloat16 are read at once, eight rows at a time: neighbouring threads
+// A block sums 32 columns over some rows, or 128 where four bfloat16 are read at once, eight rows at a time: neighbouring threads
 // read neighbouring columns. Where there are many rows, they are cut into chunks whose sums the same
 // kernel adds up.
 
@@ -38,6 +38,7 @@ __global__ void __launch_bounds__(kSumColumns* kSumRows) column_sum_kernel(const
 #pragma unroll 4
     for (std::int64_t r = begin + threadIdx.y; r < end; r += kSumRows) {
       const Pack<T, width> values = load<width>(x, r * C + c);
+#pragma unroll
       for (int k = 0; k < width; ++k) {
         sum.lane[k] += to_float(values.lane[k]);
       }
@@ -49,6 +50,7 @@ __global__ void __launch_bounds__(kSumColumns* kSumRows) column_sum_kernel(const
     return;
   }
   float* to = out + std::int64_t{blockIdx.y} * C + c;
+#pragma unroll
   for (int k = 0; k < width; ++k) {
     for (int row = 1; row < kSumRows; ++row) {
       sum.lane[k] += sums[row][threadIdx.x].lane[k];
@@ -70,12 +72,13 @@ void launch_column_sum(const Backend::State& state,
                        Chunks chunks,
                        float* out,
                        bool accumulate) {
-  const bool in_pairs = sizeof(T) < sizeof(float) && columns % 2 == 0 && packable<2>(x);
-  const std::int64_t of_block = in_pairs ? 2 * kSumColumns : kSumColumns;
+  const bool in_packs =
+      sizeof(T) < sizeof(float) && columns % kPackWidth == 0 && packable<kPackWidth>(x);
+  const std::int64_t of_block = in_packs ? kPackWidth * kSumColumns : kSumColumns;
   const dim3 grid(static_cast<unsigned>((columns + of_block - 1) / of_block),
                   static_cast<unsigned>(chunks.count));
   const dim3 block(kSumColumns, kSumRows);
-  const auto kernel = in_pairs ? column_sum_kernel<2, T> : column_sum_kernel<1, T>;
+  const auto kernel = in_packs ? column_sum_kernel<kPackWidth, T> : column_sum_kernel<1, T>;
   kernel<<<grid, block, 0, state.stream.get()>>>(x, rows, columns, chunks.rows, out, accumulate);
   TROUPE_CUDA_CHECK(cudaGetLastError());
 }
@@ -169,6 +172,7 @@ struct DivideByNorm {
   __device__ void at(std::int64_t i) const {
     const float factor = normalizing_factor(*sum_of_squares);
     Pack<float, width> values = load<width>(x, i);
+#pragma unroll
     for (float& lane : values.lane) {
       lane *= factor;
     }
@@ -202,7 +206,7 @@ void normalize(Stream& stream, const Tensor& x, const Tensor& out) {
   const Part all{0, x.elements()};
   sum_terms(state, Square{x.data<float>()}, {&all, 1}, sum);
   const DivideByNorm pass{sum, x.data<float>(), out.data<float>()};
-  for_each_index(state, x.elements(), packable(pass.x, pass.out), pass);
+  for_each_index(state, x.elements(), pack_width(pass.x, pass.out), pass);
 }
 
 void squared_distance(Stream& stream, const Tensor& a, const Tensor& b, const Tensor& out) {

@@ -37,18 +37,20 @@ struct Turn {
   template <int one>
   __device__ void at(std::int64_t i) const {
     const std::int64_t columns = width - pairs;
-    const std::int64_t row = i / columns;
-    const std::int64_t column = i % columns;
+    const Place place(i, columns);
+    const std::int64_t row = place.row;
+    const std::int64_t column = place.column;
     const T* from = x + row * width;
     T* to = y + row * width;
     if (column >= pairs) {
       to[pairs + column] = from[pairs + column];
       return;
     }
-    const std::int64_t in_head = column % half;
+    const std::int64_t in_head = Place(column, half).column;
     const std::int64_t a = 2 * (column - in_head) + in_head;
-    const float cosine = table[2 * (row % length * half + in_head)];
-    const float sine = table[2 * (row % length * half + in_head) + 1];
+    const float* of_pair = table + 2 * (Place(row, length).column * half + in_head);
+    const float cosine = of_pair[0];
+    const float sine = of_pair[1];
     const float first = to_float(from[a]);
     const float second = to_float(from[a + half]);
     to[a] = from_float<T>(first * cosine - second * sine);
@@ -66,7 +68,6 @@ void rotary(Stream& stream, const Rotary& o, const Tensor& x, const Tensor& y) {
   const Backend::State& state = activate(stream);
   for_each_index(state,
                  s[1] * half,
-                 false,
                  Angles{.half = half,
                         .step = -2 * std::log(o.theta) / static_cast<double>(o.head_size),
                         .sign = o.back ? -1.0 : 1.0,
@@ -74,7 +75,6 @@ void rotary(Stream& stream, const Rotary& o, const Tensor& x, const Tensor& y) {
   with_type_of(x, [&]<class T>() {
     for_each_index(state,
                    s[0] * s[1] * (s[2] - pairs),
-                   false,
                    Turn<T>{.length = s[1],
                            .width = s[2],
                            .half = half,

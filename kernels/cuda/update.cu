@@ -128,7 +128,7 @@ void update(Stream& stream, const UpdateArguments& arguments) {
   };
   const UpdatePointers p{
       data(a.w), data(a.g), data(a.w_new), data(a.m), data(a.v), data(a.displacement)};
-  const bool pointers_packable = packable(p.w, p.g, p.w_new, p.m, p.v, p.displacement);
+  const auto of_pointers = pack_width(p.w, p.g, p.w_new, p.m, p.v, p.displacement);
   with_update_kernel(a.kernel, [&](auto kernel) {
     std::size_t next = 0;
     do {
@@ -138,15 +138,15 @@ void update(Stream& stream, const UpdateArguments& arguments) {
                                         .writes_state = a.predictions.size() - next <= kTargets,
                                         .target_count = 0,
                                         .targets = {}};
-      bool packed = pointers_packable;
+      auto width = of_pointers;
       for (; next < a.predictions.size() && pass.target_count < static_cast<int>(kTargets);
            ++next) {
         const Prediction& prediction = a.predictions[next];
         float* out = prediction.out.data<float>();
         pass.targets[pass.target_count++] = {out, prediction.factor, prediction.displacement};
-        packed = packed && packable(out);
+        width.value = std::min(width.value, pack_width(out).value);
       }
-      for_each_index(state, a.w.elements(), packed, pass);
+      for_each_index(state, a.w.elements(), width, pass);
     } while (next < a.predictions.size());
   });
 }
@@ -158,7 +158,7 @@ void nesterov_direction(Stream& stream,
                         const Tensor& out) {
   const NesterovDirection pass{
       .scalars = scalars, .g = g.data<float>(), .m = m.data<float>(), .out = out.data<float>()};
-  for_each_index(activate(stream), g.elements(), packable(pass.g, pass.m, pass.out), pass);
+  for_each_index(activate(stream), g.elements(), pack_width(pass.g, pass.m, pass.out), pass);
 }
 
 }  // namespace troupe::cuda

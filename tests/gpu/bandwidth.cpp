@@ -3,13 +3,17 @@
 //   gpu_bandwidth [ELEMENTS]     # 2^26
 //
 // A pass is charged for what it has to read and write once. Exit status 4: no GPU.
+#include "kernels/activation.hpp"
 #include "kernels/coding.hpp"
+#include "kernels/convert.hpp"
 #include "kernels/device.hpp"
 #include "kernels/elementwise.hpp"
+#include "kernels/loss.hpp"
 #include "kernels/matmul.hpp"
 #include "kernels/normalization.hpp"
 #include "kernels/update.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -42,18 +46,21 @@ struct Passes {
   }
 };
 
+/// Tensors of the stream's operand type.
 void batch_norm(Passes& passes, Stream& stream, std::int64_t rows, std::int64_t columns) {
   const auto filled = [&](Shape shape, double value) {
     Tensor x = stream.allocate(shape);
     fill(stream, x, value);
     return x;
   };
-  const Tensor x = filled({rows, columns}, 1), y = filled({rows, columns}, 0),
-               dy = filled({rows, columns}, 0.5);
+  const Tensor x = operand(stream, filled({rows, columns}, 1)),
+               y = operand(stream, filled({rows, columns}, 0)),
+               dy = operand(stream, filled({rows, columns}, 0.5));
   const Tensor gamma = filled({columns}, 1), beta = filled({columns}, 0),
                mean = filled({columns}, 0), inverse = filled({columns}, 1);
-  const std::string size = "(" + std::to_string(rows) + ", " + std::to_string(columns) + ")";
-  const auto elements = static_cast<double>(rows * columns);
+  const bool narrow = x.type() == DType::bfloat16;
+  const std::string size = "(" + std::to_string(rows) + ", " + std::to_string(columns) + ")" + (narrow ? " bf16" : "");
+  const auto elements = static_cast<double>(rows * columns) * (narrow ? 0.5 : 1);
   passes.measure("batch norm forward " + size, 12 * elements, [&] {
     batch_norm_forward(stream,
                        ActivationKind::none,
@@ -114,6 +121,55 @@ void codecs(Passes& passes, Stream& stream, const Tensor& x, const Tensor& out) 
   }
 }
 
+/// What ResNet-50 and GPT-2 do between their products.
+void in_bf16(double of_copy, std::int64_t n) {
+  const Device device{DeviceKind::cuda, 0};
+  if (!check_precision(device, Precision::bf16)) {
+    return;
+  }
+  Stream stream(device, Precision::bf16);
+  Passes passes{stream, of_copy};
+  for (const std::int64_t columns : {64, 256, 2048}) {
+    batch_norm(passes, stream, n / columns, columns);
+  }
+  const auto filled = [&](Shape shape) {
+    Tensor x = stream.allocate(shape);
+    fill(stream, x, 0.5);
+    return operand(stream, x);
+  };
+  const Tensor x = filled({n}), dy = filled({n}), y = filled({n});
+  const auto elements = static_cast<double>(n);
+  for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::gelu}) {
+    const std::string name(to_string(kind));
+    passes.measure(
+        name + " forward bf16", 4 * elements, [&] { activation_forward(stream, kind, x, y); });
+    passes.measure(
+        name + " backward bf16", 6 * elements, [&] { activation_backward(stream, kind, x, dy, y); });
+  }
+  const Tensor wide = x.view(0, {n / 4864, 4864});
+  const Tensor narrow = dy.view(0, {n / 4864, 2432});
+  const auto gated = static_cast<double>(narrow.elements());
+  passes.measure("silu gate forward bf16", 6 * gated, [&] {
+    gate_forward(stream, ActivationKind::silu, wide, narrow);
+  });
+  passes.measure("silu gate backward bf16", 10 * gated, [&] {
+    gate_backward(stream, ActivationKind::silu, wide, narrow, y.view(0, wide.shape()));
+  });
+  // GPT-2's classes; a row may begin anywhere.
+  const std::int64_t classes = std::min<std::int64_t>(50257, n);
+  const Shape logits{n / classes, classes};
+  Stream host{Device{}};
+  const Tensor first = host.allocate({logits[0]}, DType::int32);
+  std::ranges::fill(first.span<std::int32_t>(), 0);
+  const Tensor labels = stream.allocate(first.shape(), DType::int32);
+  copy(stream, first, labels);
+  const Tensor result = stream.allocate({2}, DType::float64);
+  const Tensor part = x.view(0, logits);
+  passes.measure("softmax and gradient bf16", 4 * static_cast<double>(logits.elements()), [&] {
+    softmax_cross_entropy(stream, part, labels, y.view(0, logits), result, 0);
+  });
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -159,5 +215,6 @@ int main(int argc, char** argv) {
   codecs(passes, stream, g, w);
   batch_norm(passes, stream, n / 1024, 64);
   batch_norm(passes, stream, 1024, 512);
+  in_bf16(passes.of_copy, n);
   return 0;
 }

@@ -285,7 +285,9 @@ TEST_CASE("batch_norm_running takes in the mean and the unbiased variance", "[ke
                       .epsilon = kEpsilon,
                       .momentum = 0.25f,
                       .running_mean = mean,
-                      .running_variance = variance});
+                      .running_variance = variance,
+                      .next_mean = mean,
+                      .next_variance = variance});
   const Normalized batch = normalize(Normalization::batch(columns, epsilon()),
                                      to_host(run.x),
                                      to_host(run.gamma),

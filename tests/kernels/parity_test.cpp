@@ -651,7 +651,9 @@ TEST_CASE("batch normalization agrees", "[gpu]") {
                               .epsilon = epsilon,
                               .momentum = 0.1f,
                               .running_mean = running_mean.*on,
-                              .running_variance = running_variance.*on});
+                              .running_variance = running_variance.*on,
+                              .next_mean = running_mean.*on,
+                              .next_variance = running_variance.*on});
         };
         run(s.cpu, &Twin::cpu);
         run(s.gpu, &Twin::gpu);

@@ -13,7 +13,9 @@
 #include "tests/support/reference.hpp"
 #include "tests/support/skip.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <string>
 
 namespace passes_bf16_test {
@@ -304,7 +306,12 @@ TEST_CASE("products into bfloat16 agree however their operands are stored", "[gp
     const Twin sum = s.normal(3, {rows, columns}, DType::bfloat16);
     matmul(s.cpu, a.cpu, b.cpu, sum.cpu, options);
     matmul(s.gpu, a.gpu, b.gpu, sum.gpu, options);
-    check_rounded("c + a b", sum, {1e-4, 1e-5});
+    // cuBLASLt rounds some products before it adds c to them: by half a unit in the last place.
+    double largest = 0;
+    for (const double value : to_host(c.cpu)) {
+      largest = std::max(largest, std::abs(value));
+    }
+    check_rounded("c + a b", sum, {1e-4 + 0x1p-8 * largest, 1e-5});
   }
 }
 

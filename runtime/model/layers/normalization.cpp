@@ -170,11 +170,8 @@ class BatchNorm final : public Normalization {
                         .mean = mean,
                         .inverse_deviation = inverse_deviation});
     // Others may hold the old ones: an evaluation, a recompute that wants no change.
-    for (Tensor& buffer : buffers) {
-      const Tensor next = stream.allocate(buffer.shape());
-      copy(stream, buffer, next);
-      buffer = next;
-    }
+    const Tensor next_mean = stream.allocate({width()});
+    const Tensor next_variance = stream.allocate({width()});
     batch_norm_running(stream,
                        {.mean = mean,
                         .inverse_deviation = inverse_deviation,
@@ -182,7 +179,11 @@ class BatchNorm final : public Normalization {
                         .epsilon = kEpsilon,
                         .momentum = kMomentum,
                         .running_mean = buffers[0],
-                        .running_variance = buffers[1]});
+                        .running_variance = buffers[1],
+                        .next_mean = next_mean,
+                        .next_variance = next_variance});
+    buffers[0] = next_mean;
+    buffers[1] = next_variance;
     saved = {rows, mean, inverse_deviation};
     if (activation_ != ActivationKind::none) {
       saved.push_back(y);
