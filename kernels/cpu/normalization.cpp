@@ -270,8 +270,7 @@ void batch_norm_running(Stream& /*stream*/, const BatchNormRunning& a) {
   for (std::int64_t c = 0; c < a.mean.elements(); ++c) {
     float mean = a.running_mean.data<float>()[c];
     float variance = a.running_variance.data<float>()[c];
-    running.take_in(
-        a.mean.data<float>()[c], a.inverse_deviation.data<float>()[c], mean, variance);
+    running.take_in(a.mean.data<float>()[c], a.inverse_deviation.data<float>()[c], mean, variance);
     a.next_mean.data<float>()[c] = mean;
     a.next_variance.data<float>()[c] = variance;
   }

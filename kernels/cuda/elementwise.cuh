@@ -43,10 +43,11 @@ __device__ void store(T* x, std::int64_t i, const Pack<T, width>& values) {
   // Eight halves that come from asm the compiler would write two by two.
   if constexpr (sizeof(values) == 16) {
     const auto words = std::bit_cast<Pack<std::uint32_t, 4>>(values);
-    asm volatile("st.v4.b32 [%0], {%1, %2, %3, %4};"
-                 :
-                 : "l"(x + i), "r"(words.lane[0]), "r"(words.lane[1]), "r"(words.lane[2]), "r"(words.lane[3])
-                 : "memory");
+    asm volatile(
+        "st.v4.b32 [%0], {%1, %2, %3, %4};"
+        :
+        : "l"(x + i), "r"(words.lane[0]), "r"(words.lane[1]), "r"(words.lane[2]), "r"(words.lane[3])
+        : "memory");
     return;
   }
 #endif
@@ -77,7 +78,9 @@ struct PackWidth {
 
   /// The same where every row is whole packs, else less.
   PackWidth dividing(std::int64_t columns) const {
-    return {columns % value == 0 ? value : value > kPackWidth && columns % kPackWidth == 0 ? kPackWidth : 1};
+    return {columns % value == 0                              ? value
+            : value > kPackWidth && columns % kPackWidth == 0 ? kPackWidth
+                                                              : 1};
   }
 };
 
@@ -142,7 +145,10 @@ void launch_for_each_index(const Backend::State& state, std::int64_t n, const F&
 
 /// Launches `f` over [0, n); returns before it has run. `width` as pack_width() says.
 template <int widest, class F>
-void for_each_index(const Backend::State& state, std::int64_t n, PackWidth<widest> width, const F& f) {
+void for_each_index(const Backend::State& state,
+                    std::int64_t n,
+                    PackWidth<widest> width,
+                    const F& f) {
   if (n == 0) {
     return;  // A grid of zero blocks is a launch error.
   }

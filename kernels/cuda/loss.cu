@@ -216,18 +216,16 @@ __device__ RowResult softmax_row(const Softmax<T>& s, std::int64_t r, int lane) 
     const float label_share = share * (1.0f - s.smoothing);
     const float class_share = share * (s.smoothing / static_cast<float>(s.C));
     const float factor = static_cast<float>(static_cast<double>(share) / sum);
-    for_each_pack<team>(
-        x, dx, C, lane, [&]<int width>(int c, const Pack<T, width>& values) {
-          Pack<T, width> gradients;
+    for_each_pack<team>(x, dx, C, lane, [&]<int width>(int c, const Pack<T, width>& values) {
+      Pack<T, width> gradients;
 #pragma unroll
-          for (int k = 0; k < width; ++k) {
-            const float probability_share =
-                exp_of<T>(to_float(values.lane[k]) - largest) * factor;
-            gradients.lane[k] = from_float<T>(probability_share - class_share -
-                                              (c + k == label ? label_share : 0.0f));
-          }
-          store<width>(dx, c, gradients);
-        });
+      for (int k = 0; k < width; ++k) {
+        const float probability_share = exp_of<T>(to_float(values.lane[k]) - largest) * factor;
+        gradients.lane[k] =
+            from_float<T>(probability_share - class_share - (c + k == label ? label_share : 0.0f));
+      }
+      store<width>(dx, c, gradients);
+    });
   }
   return {log(sum) - (target_logit - static_cast<double>(largest)), right};
 }
@@ -384,10 +382,11 @@ void softmax_cross_entropy(Stream& stream,
   constexpr std::int64_t kLongRows = 264;
   const std::int64_t R = logits.shape()[0];
   const std::int64_t C = logits.shape()[1];
-  TROUPE_CHECK(C <= std::numeric_limits<std::int32_t>::max(), "[loss] columns are counted to 2^31; ", C);
+  TROUPE_CHECK(
+      C <= std::numeric_limits<std::int32_t>::max(), "[loss] columns are counted to 2^31; ", C);
   const std::int64_t rows_at_once = C < kLongRow ? kSumBlock / kWarp : 1;  // of a block
-  const int blocks = static_cast<int>(std::min<std::int64_t>((R + rows_at_once - 1) / rows_at_once,
-                                                             C < kLongRow ? kSumBlocksMax : kLongRows));
+  const int blocks = static_cast<int>(std::min<std::int64_t>(
+      (R + rows_at_once - 1) / rows_at_once, C < kLongRow ? kSumBlocksMax : kLongRows));
   double* partial = state.workspace<double>();
   with_type_of(logits, [&]<class T>() {
     const Softmax<T> s{.logits = logits.data<T>(),

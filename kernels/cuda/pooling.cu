@@ -53,8 +53,7 @@ struct MaxForward {
     const Reach<I> down(p, row - image_index * p.height_out, p.height);
     const T* image = x + image_index * p.height * p.width * p.channels + c;
     const auto at = [&](I ky, I kx) {
-      return load<width>(image,
-                         ((down.begin + ky) * p.width + across.begin + kx) * p.channels);
+      return load<width>(image, ((down.begin + ky) * p.width + across.begin + kx) * p.channels);
     };
     const Pack<T, width> first = at(down.first, across.first);
     Pack<float, width> best;
@@ -72,8 +71,7 @@ struct MaxForward {
           const float value = to_float(values.lane[k]);
           const bool wins = value > best.lane[k] || value != value;
           best.lane[k] = wins ? value : best.lane[k];
-          place.lane[k] =
-              wins ? static_cast<std::int32_t>(ky * p.kernel + kx) : place.lane[k];
+          place.lane[k] = wins ? static_cast<std::int32_t>(ky * p.kernel + kx) : place.lane[k];
         }
       }
     }
@@ -210,7 +208,8 @@ void max_pool_backward(Stream& stream,
                                  .dy = dy.data<T>(),
                                  .winner = winner.data<std::int32_t>(),
                                  .dx = dx.data<T>()};
-    for_each_index(state, dx.elements(), packs_of_pixels(pass.dx, pass.dy, pass.winner, pass.p), pass);
+    for_each_index(
+        state, dx.elements(), packs_of_pixels(pass.dx, pass.dy, pass.winner, pass.p), pass);
   });
 }
 

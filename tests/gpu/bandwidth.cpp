@@ -59,7 +59,8 @@ void batch_norm(Passes& passes, Stream& stream, std::int64_t rows, std::int64_t 
   const Tensor gamma = filled({columns}, 1), beta = filled({columns}, 0),
                mean = filled({columns}, 0), inverse = filled({columns}, 1);
   const bool narrow = x.type() == DType::bfloat16;
-  const std::string size = "(" + std::to_string(rows) + ", " + std::to_string(columns) + ")" + (narrow ? " bf16" : "");
+  const std::string size =
+      "(" + std::to_string(rows) + ", " + std::to_string(columns) + ")" + (narrow ? " bf16" : "");
   const auto elements = static_cast<double>(rows * columns) * (narrow ? 0.5 : 1);
   passes.measure("batch norm forward " + size, 12 * elements, [&] {
     batch_norm_forward(stream,
@@ -143,8 +144,9 @@ void in_bf16(double of_copy, std::int64_t n) {
     const std::string name(to_string(kind));
     passes.measure(
         name + " forward bf16", 4 * elements, [&] { activation_forward(stream, kind, x, y); });
-    passes.measure(
-        name + " backward bf16", 6 * elements, [&] { activation_backward(stream, kind, x, dy, y); });
+    passes.measure(name + " backward bf16", 6 * elements, [&] {
+      activation_backward(stream, kind, x, dy, y);
+    });
   }
   const Tensor wide = x.view(0, {n / 4864, 4864});
   const Tensor narrow = dy.view(0, {n / 4864, 2432});

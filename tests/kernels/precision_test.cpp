@@ -215,6 +215,8 @@ TEST_CASE("convolutions are near those in float32", "[gpu]") {
                           {{3, 1, 1}, 2, 6, 6, 17, 13},
                           {{7, 2, 3}, 2, 33, 31, 3, 16},
                           {{1, 2, 0}, 2, 5, 5, 16, 3},
+                          {{1, 1, 0}, 3, 7, 9, 65, 72},
+                          {{1, 1, 0}, 2, 7, 6, 64, 75},
                           {{3, 1, 1}, 16, 17, 19, 64, 64}}) {
     INFO(to_string(precision) << ' ' << i.x() << " by " << i.w() << ", stride " << i.geometry.stride
                               << ", padding " << i.geometry.padding);
