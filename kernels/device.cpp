@@ -3,11 +3,11 @@
 #include "kernels/cpu/onednn.hpp"
 #include "kernels/cuda/backend.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/numeral.hpp"
 #include "kernels/wording.hpp"
 
 #include <unistd.h>
 
-#include <charconv>
 #include <fstream>
 
 namespace troupe {
@@ -48,12 +48,8 @@ Result<Device> parse_device(std::string_view text) {
   }
   constexpr std::string_view kPrefix = "cuda:";
   if (text.starts_with(kPrefix)) {
-    const char* first = text.data() + kPrefix.size();
-    const char* last = text.data() + text.size();
-    int index = -1;
-    const auto [end, code] = std::from_chars(first, last, index);
-    if (code == std::errc() && end == last && index >= 0) {
-      return Device{DeviceKind::cuda, index};
+    if (const auto index = numeral<int>(text.substr(kPrefix.size())); index.value_or(-1) >= 0) {
+      return Device{DeviceKind::cuda, *index};
     }
   }
   return usage_error("unknown device \"{}\"; expected cpu, cuda or cuda:0", text);

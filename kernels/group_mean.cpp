@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/backend.hpp"
 #include "kernels/dispatch.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 
 #include <algorithm>
@@ -12,11 +13,7 @@ namespace {
 
 /// "cuda:0, cuda:1".
 std::string listed(const std::vector<Device>& devices) {
-  std::string text;
-  for (const Device device : devices) {
-    text += concat(text.empty() ? "" : ", ", to_string(device));
-  }
-  return text;
+  return joined(devices, ", ", [&](const Device device) { return to_string(device); });
 }
 
 bool all_apart(const std::vector<Device>& devices) {

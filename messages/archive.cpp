@@ -1,6 +1,7 @@
 #include "messages/archive.hpp"
 
 #include "kernels/check.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/stream.hpp"
 #include "messages/tensor_bytes.hpp"
 
@@ -10,11 +11,8 @@ namespace {
 constexpr std::uint32_t kNone = 0xffffffff;
 
 std::vector<std::int64_t> extents_of(const Tensor& tensor) {
-  std::vector<std::int64_t> all;
-  for (int i = 0; i < tensor.shape().dimensions(); ++i) {
-    all.push_back(tensor.shape()[i]);
-  }
-  return all;
+  return tabulated<std::int64_t>(tensor.shape().dimensions(),
+                                 [&](int i) { return tensor.shape()[i]; });
 }
 
 }  // namespace

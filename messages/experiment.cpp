@@ -1,6 +1,7 @@
 #include "messages/experiment.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "messages/experiment/source.hpp"
 #include "messages/experiment/values.hpp"
 #include "messages/other_names.hpp"

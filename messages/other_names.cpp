@@ -1,5 +1,6 @@
 #include "messages/other_names.hpp"
 
+#include "kernels/sequences.hpp"
 #include "messages/experiment/schema.hpp"
 
 #include <algorithm>
@@ -133,9 +134,7 @@ std::vector<std::string> meant_by(std::string_view assignment) {
 
 std::string taken_for(std::string_view assignment) {
   const std::vector<std::string> meant = meant_by(assignment);
-  return meant.empty()
-             ? ""
-             : schema::legible(assignment) + " is taken for " + schema::joined(meant, ", ");
+  return meant.empty() ? "" : schema::legible(assignment) + " is taken for " + joined(meant, ", ");
 }
 
 }  // namespace troupe

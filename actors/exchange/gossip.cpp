@@ -85,12 +85,9 @@ class Gossip final : public GossipRounds {
   }
 
   bool all_came() const {
-    for (const std::int32_t r : neighbours(at_)) {
-      if (tells(r) && !notes_.contains({at_, r})) {
-        return false;
-      }
-    }
-    return true;
+    return std::ranges::none_of(neighbours(at_), [&](const std::int32_t r) {
+      return tells(r) && !notes_.contains({at_, r});
+    });
   }
 
   bool last_round() const { return at_ % o_.rounds == o_.rounds - 1; }

@@ -2,6 +2,7 @@
 
 #include "actors/pipeline/optimizer_parts.hpp"
 #include "actors/pipeline/shard_jobs.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 
 #include <algorithm>
@@ -73,11 +74,7 @@ void PeerExchange::ask(std::string what, Mix job, Effects& fx) const {
 }
 
 std::vector<Tensor> PeerExchange::values_of(const Weights& weights) {
-  std::vector<Tensor> values;
-  for (const Slice& slice : weights) {
-    values.push_back(slice.values);
-  }
-  return values;
+  return mapped<Tensor>(weights, [&](const Slice& slice) { return slice.values; });
 }
 
 bool PeerExchange::fit(const std::vector<Tensor>& tensors) const {

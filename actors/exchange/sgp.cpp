@@ -145,12 +145,9 @@ class Sgp final : public PeerExchange {
 
   /// All shares that were sent after step `due`.
   bool all_came(std::int64_t due) const {
-    for (const std::int32_t r : views_.tellers(round(due))) {
-      if (makes(r, due) && !shares_.contains({due, r}) && !seen_.contains({due, r})) {
-        return false;
-      }
-    }
-    return true;
+    return std::ranges::none_of(views_.tellers(round(due)), [&](const std::int32_t r) {
+      return makes(r, due) && !shares_.contains({due, r}) && !seen_.contains({due, r});
+    });
   }
 
   /// Shares up to this step that are of its own push-sum. Takes out also those of older ones.

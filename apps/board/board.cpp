@@ -150,9 +150,7 @@ Result<Board> parse_board(std::string_view text) {
     }
     auto line = parse_line(whole);
     whole.clear();
-    if (!line) {
-      return line.error();
-    }
+    TROUPE_TRY(line);
     board.lines.push_back(*std::move(line));
     return {};
   };
@@ -161,15 +159,11 @@ Result<Board> parse_board(std::string_view text) {
       continue;
     }
     if (line.front() != ' ') {
-      if (auto finished = finish(); !finished) {
-        return finished.error();
-      }
+      TROUPE_TRY(finish());
     }
     whole += line + ' ';
   }
-  if (auto finished = finish(); !finished) {
-    return finished.error();
-  }
+  TROUPE_TRY(finish());
   return board;
 }
 

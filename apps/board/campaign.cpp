@@ -3,6 +3,7 @@
 #include "apps/presets/presets.hpp"
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/sha256.hpp"
 
@@ -65,16 +66,12 @@ std::vector<Trial> Campaign::train(const std::vector<Contender>& contenders, int
     if (const auto written = kept_.keep(contender, trial); !written) {
       options_.note(written.error().message);
     }
-    options_.note(concat(
-        "[",
+    options_.note(fill_in(
+        "[{}/{}] {} seed {}: {}",
         taken + done,
-        "/",
         all,
-        "] ",
         contender.label,
-        " seed ",
         trial.seed,
-        ": ",
         trial.outcome == Outcome::finished ? concat("loss ", end_loss(trial)) : trial.cause));
   };
   std::vector<Trial> trials = run_trials(contenders, options);
@@ -212,14 +209,11 @@ std::vector<std::string> Campaign::repeat(double share, std::size_t& repeated) {
     }
     ++repeated;
     if (bits_of(again[i]) != bits_of(before)) {
-      differ.push_back(concat(contenders[i].label,
-                              " seed ",
-                              before.seed,
-                              " differs: weights ",
-                              before.summary.weights_sha256,
-                              " before, ",
-                              again[i].summary.weights_sha256,
-                              " now"));
+      differ.push_back(fill_in("{} seed {} differs: weights {} before, {} now",
+                               contenders[i].label,
+                               before.seed,
+                               before.summary.weights_sha256,
+                               again[i].summary.weights_sha256));
     }
   }
   return differ;

@@ -60,10 +60,6 @@ CellNumbers numbers_of(const BoardCell& cell) {
           .lost_after = spread_of(lost_after)};
 }
 
-std::string board_number(double value) {
-  return std::isfinite(value) ? json_number(value) : "";
-}
-
 /// "0.3124 ± 0.011", with what became of the other seeds.
 std::string loss_text(const BoardCell& cell) {
   if (!cell.refused.empty()) {
@@ -121,13 +117,11 @@ std::string row_text(const BoardRow& row, const std::vector<std::string>& condit
   const CellNumbers n = numbers_of(first);
   const Figures& f = n.figures;
   const bool any = f.at_end.count > 0;
-  std::string text = concat("| `",
-                            first.scheme->name(),
-                            "` | ",
-                            first.scheme->names.back(),
-                            " | ",
-                            first.rate,
-                            first.at_edge ? "²" : "");
+  std::string text = fill_in("| `{}` | {} | {}{}",
+                             first.scheme->name(),
+                             first.scheme->names.back(),
+                             first.rate,
+                             first.at_edge ? "²" : "");
   for (const std::string& condition : conditions) {
     const auto cell = std::find_if(row.cells.begin(), row.cells.end(), [&](const BoardCell* one) {
       return one->condition == condition;
@@ -140,16 +134,12 @@ std::string row_text(const BoardRow& row, const std::vector<std::string>& condit
           : number(n.to_target.mean, "%.0f") +
                 (n.to_target.count < f.trials ? concat(" (", n.to_target.count, "/", f.trials, ")")
                                               : "");
-  text += any ? concat(" | ",
-                       number(n.updates.mean, "%.0f"),
-                       " | ",
-                       reached,
-                       " | ",
-                       number(f.staleness.mean, "%.2f"),
-                       "/",
-                       f.staleness_max,
-                       " | ",
-                       f.bytes_sent.mean > 0 ? mebibytes(f.bytes_sent.mean) : "")
+  text += any ? fill_in(" | {} | {} | {}/{} | {}",
+                        number(n.updates.mean, "%.0f"),
+                        reached,
+                        number(f.staleness.mean, "%.2f"),
+                        f.staleness_max,
+                        f.bytes_sent.mean > 0 ? mebibytes(f.bytes_sent.mean) : "")
               : " | | | | ";
   return text + " |\n";
 }
@@ -182,29 +172,21 @@ std::string ordering_text(const BoardLine& ordering,
   const double ahead = (worse.mean - better.mean) * (column == "updates" ? -1 : 1);
   const double noise = 2 * std::sqrt(variance(better) + variance(worse));
   const auto shown = [](const std::string& name, const Spread& spread) {
-    return concat("`",
-                  name,
-                  "` ",
-                  number(spread.mean, "%.4g"),
-                  spread.count > 1 ? " ± " + number(spread.sd, "%.2g") : "");
+    return fill_in("`{}` {}{}",
+                   name,
+                   number(spread.mean, "%.4g"),
+                   spread.count > 1 ? " ± " + number(spread.sd, "%.2g") : "");
   };
-  return concat("| ",
-                ordering.text,
-                " | ",
-                network->name(),
-                " | ",
-                ordering.name(),
-                " | ",
-                column,
-                " | ",
-                shown(ordering.names[2], better),
-                " | ",
-                shown(ordering.names[3], worse),
-                " | ",
-                ahead > noise    ? "held"
-                : ahead < -noise ? "refuted"
-                                 : "neither: within the noise",
-                " |\n");
+  return fill_in("| {} | {} | {} | {} | {} | {} | {} |\n",
+                 ordering.text,
+                 network->name(),
+                 ordering.name(),
+                 column,
+                 shown(ordering.names[2], better),
+                 shown(ordering.names[3], worse),
+                 ahead > noise    ? "held"
+                 : ahead < -noise ? "refuted"
+                                  : "neither: within the noise");
 }
 
 }  // namespace
@@ -242,14 +224,11 @@ std::string board_csv(const std::vector<BoardCell>& cells) {
                                double(f.staleness_max),
                                f.bytes_sent.mean,
                                n.lost_after.mean}) {
-      fields.push_back(board_number(value));
+      fields.push_back(csv_field(value));
     }
     fields.push_back(says);
     fields.push_back(paper_of(*cell.scheme));
-    for (std::size_t i = 0; i < fields.size(); ++i) {
-      text += (i > 0 ? "," : "") + csv_field(fields[i]);
-    }
-    text += '\n';
+    text += csv_line(fields);
   }
   return text;
 }
@@ -265,8 +244,8 @@ std::string board_curves(const std::vector<BoardCell>& cells) {
                         cell.scheme->name(),
                         trial.seed,
                         point.updates,
-                        board_number(point.seconds),
-                        board_number(point.test_loss));
+                        csv_field(point.seconds),
+                        csv_field(point.test_loss));
       }
     }
   }
@@ -295,11 +274,9 @@ std::string board_page(const Board& board,
       text += " | " + condition;
       rule += "|---";
     }
-    text += concat(" | updates | updates to ",
-                   network->words.at("target"),
-                   " | staleness | sent |\n",
-                   rule,
-                   "|---|---|---|---|\n");
+    text += fill_in(" | updates | updates to {} | staleness | sent |\n{}|---|---|---|---|\n",
+                    network->words.at("target"),
+                    rule);
     for (const BoardRow& row : rows_of(cells, network)) {
       text += row_text(row, conditions);
     }

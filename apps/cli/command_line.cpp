@@ -6,6 +6,7 @@
 #include "apps/cli/registered.hpp"
 #include "apps/cli/version.hpp"
 #include "kernels/instruction_set.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "messages/other_names.hpp"
@@ -99,19 +100,15 @@ std::vector<std::string> near_one(const std::string& name, const std::vector<std
 }
 
 Error unknown_verb(const std::string& name) {
-  std::vector<std::string> names;
-  std::string legal;
-  for (const Verb& verb : kVerbs) {
-    names.emplace_back(verb.name);
-    legal += (legal.empty() ? "" : ", ") + names.back();
-  }
+  const auto names = mapped<std::string>(kVerbs, &Verb::name);
   std::vector<std::string> near = near_one(name, names);
   for (const auto& [other, verb] : kOtherVerbs) {
     if (other == name) {
       near = {std::string(verb)};
     }
   }
-  return usage_error("there is no verb \"{}\"{} (verbs: {})", name, did_you_mean(near), legal);
+  return usage_error(
+      "there is no verb \"{}\"{} (verbs: {})", name, did_you_mean(near), joined(names, ", "));
 }
 
 /// What `verb`, or the program where it has no name, cannot do with `word`.
@@ -130,10 +127,7 @@ Error unexpected(const Syntax& verb, const std::string& word) {
   if (verb.name.empty()) {
     names.emplace_back("--version");
   }
-  std::string legal;
-  for (const std::string& name : names) {
-    legal += (legal.empty() ? "" : ", ") + name;
-  }
+  std::string legal = joined(names, ", ");
   const std::string option = word.substr(0, word.find('='));
   std::vector<std::string> near = near_one(option, names);
   if (near.empty() && option.starts_with("--") && std::ranges::count(names, "--set") > 0) {

@@ -1,5 +1,8 @@
 #include "apps/cli/text.hpp"
 
+#include "kernels/sequences.hpp"
+#include "runtime/record/json.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -70,6 +73,14 @@ std::string csv_field(const std::string& text) {
     quoted += c == '"' ? "\"\"" : std::string(1, c);
   }
   return quoted + '"';
+}
+
+std::string csv_field(double number) {
+  return std::isfinite(number) ? json_number(number) : "";
+}
+
+std::string csv_line(const std::vector<std::string>& cells) {
+  return joined(cells, ",", [](const std::string& cell) { return csv_field(cell); }) + '\n';
 }
 
 namespace {

@@ -20,6 +20,10 @@ std::string duration(double seconds);
 
 /// A field of a CSV file (RFC 4180): in quotes where it has a comma, a quote or the end of a line.
 std::string csv_field(const std::string& text);
+/// All digits; "" of what is not finite.
+std::string csv_field(double number);
+/// A line of the file, its end included.
+std::string csv_line(const std::vector<std::string>& cells);
 
 /// Characters of a line of what verbs explain.
 constexpr std::size_t kPageWidth = 100;

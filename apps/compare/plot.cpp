@@ -1,9 +1,10 @@
 #include "apps/compare/plot.hpp"
 
 #include "kernels/check.hpp"
+#include "kernels/numeral.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -33,13 +34,6 @@ PlotLine line_of(const std::string& title,
   return line;
 }
 
-std::optional<double> as_number(const std::string& text) {
-  double number = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return failed == std::errc() && end == text.data() + text.size() ? std::optional(number)
-                                                                   : std::nullopt;
-}
-
 /// The label of a scheme without the key `key`, and without those that change along with it.
 std::string other_values(const Comparison& c, std::size_t scheme, std::size_t key) {
   std::size_t first = key;
@@ -67,7 +61,7 @@ std::optional<PlotPanel> panel_against(const Comparison& c, std::size_t key) {
   std::map<std::string, PlotLine> lines;
   std::set<double> values;
   for (std::size_t i = 0; i < c.schemes.schemes.size(); ++i) {
-    const auto x = as_number(c.schemes.schemes[i].values[key]);
+    const auto x = numeral<double>(c.schemes.schemes[i].values[key]);
     if (!x) {
       return {};
     }
@@ -105,12 +99,11 @@ std::string title_of(const Comparison& c) {
       names += (names.empty() ? "" : ", ") + name;
     }
   }
-  return concat(names,
-                ": ",
-                c.clock,
-                " clock, ",
-                c.seeds > 1 ? concat("mean and standard deviation of ", c.seeds, " seeds")
-                            : std::string("one seed"));
+  return fill_in("{}: {} clock, {}",
+                 names,
+                 c.clock,
+                 c.seeds > 1 ? concat("mean and standard deviation of ", c.seeds, " seeds")
+                             : std::string("one seed"));
 }
 
 /// The loss on the test data at the last evaluation.

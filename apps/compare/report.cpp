@@ -2,6 +2,7 @@
 
 #include "apps/cli/text.hpp"
 #include "kernels/check.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/progress.hpp"
@@ -178,28 +179,18 @@ void drop_empty_columns(std::vector<Row>& rows) {
 }
 
 std::string json_array(const std::vector<std::string>& values) {
-  std::string text = "[";
-  for (const std::string& value : values) {
-    text += (text.size() > 1 ? "," : "") + value;
-  }
-  return text + "]";
+  return "[" + joined(values, ",") + "]";
 }
 
 std::string json_strings(const std::vector<std::string>& texts) {
-  std::vector<std::string> values;
-  for (const std::string& text : texts) {
-    values.push_back(json_string(text));
-  }
+  std::vector<std::string> values =
+      mapped<std::string>(texts, [&](const std::string& text) { return json_string(text); });
   return json_array(values);
 }
 
 /// One array, an object a line.
 std::string json_lines(const std::vector<std::string>& objects) {
-  std::string text;
-  for (const std::string& object : objects) {
-    text += (text.empty() ? "\n    " : ",\n    ") + object;
-  }
-  return "[" + text + (objects.empty() ? "]" : "\n  ]");
+  return objects.empty() ? "[]" : "[\n    " + joined(objects, ",\n    ") + "\n  ]";
 }
 
 JsonObject json_object(const Trial& trial) {
@@ -239,23 +230,9 @@ JsonObject json_object(const Comparison& c, std::size_t index) {
         JsonObject{}.add("mean", spread.mean).add("sd", spread.sd).add("count", spread.count));
   }
   object.add("staleness_max", f.staleness_max);
-  std::vector<std::string> trials;
-  for (const Trial& trial : c.trials_of(index)) {
-    trials.push_back(json_object(trial).text());
-  }
+  std::vector<std::string> trials = mapped<std::string>(
+      c.trials_of(index), [&](const Trial& trial) { return json_object(trial).text(); });
   return object.raw("seeds", json_array(trials));
-}
-
-std::string csv_number(double number) {
-  return std::isfinite(number) ? json_number(number) : "";
-}
-
-std::string csv_line(const Row& cells) {
-  std::string line;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    line += (i > 0 ? "," : "") + csv_field(cells[i]);
-  }
-  return line + "\n";
 }
 
 Row names_of_scheme(const Comparison& c) {
@@ -324,8 +301,8 @@ std::string csv_text(const Comparison& c) {
       row.push_back(std::to_string(count));
     }
     for (const auto& [name, spread] : named(f, c.measure)) {
-      row.push_back(csv_number(spread.mean));
-      row.push_back(csv_number(spread.sd));
+      row.push_back(csv_field(spread.mean));
+      row.push_back(csv_field(spread.sd));
     }
     row.push_back(std::to_string(f.to_target.count));
     row.push_back(std::to_string(f.staleness_max));
@@ -344,7 +321,7 @@ std::string runs_text(const Comparison& c) {
     row.insert(row.end(), {std::to_string(trial.seed), to_string(trial.outcome)});
     const auto add = [&](std::initializer_list<double> figures) {
       for (const double figure : figures) {
-        row.push_back(trial.outcome == Outcome::finished ? csv_number(figure) : "");
+        row.push_back(trial.outcome == Outcome::finished ? csv_field(figure) : "");
       }
     };
     add({double(s.updates), s.epochs, s.seconds, s.train_loss, s.test_loss.value_or(NAN)});
@@ -384,11 +361,11 @@ std::string curves_text(const Comparison& c) {
         text += csv_line({c.schemes.schemes[trial.scheme].label,
                           std::to_string(trial.seed),
                           std::to_string(point.updates),
-                          csv_number(point.epochs),
-                          csv_number(point.seconds),
-                          csv_number(point.train_loss),
-                          csv_number(point.test_loss),
-                          csv_number(point.accuracy)});
+                          csv_field(point.epochs),
+                          csv_field(point.seconds),
+                          csv_field(point.train_loss),
+                          csv_field(point.test_loss),
+                          csv_field(point.accuracy)});
       }
     }
   }

@@ -4,11 +4,11 @@
 #include "apps/presets/presets.hpp"
 #include "apps/topologies/checks.hpp"
 #include "experiment.pb.h"
+#include "kernels/numeral.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -40,10 +40,8 @@ std::vector<std::string> split_values(std::string_view text, char mark = ',') {
 
 /// The whole of `text` as a number that is finite.
 std::optional<double> number_of(std::string_view text) {
-  double number = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = failed == std::errc() && end == text.data() + text.size();
-  return whole && std::isfinite(number) ? std::optional(number) : std::nullopt;
+  const auto number = numeral<double>(text);
+  return number && std::isfinite(*number) ? number : std::nullopt;
 }
 
 /// Six digits: of a rate nobody means more. Whole numbers have no exponent, as they may be of a key that takes no others.
@@ -177,9 +175,7 @@ class Maker {
     for (const std::string& experiment : experiments_) {
       std::vector<std::size_t> at(varied_.size(), 0);
       do {
-        if (auto added = add(experiment, at); !added) {
-          return added.error();
-        }
+        TROUPE_TRY(add(experiment, at));
       } while (advance(at, varied_));
     }
     if (made_.schemes.empty()) {
@@ -217,9 +213,7 @@ class Maker {
     }
     scheme.assignments.insert(scheme.assignments.end(), varied.begin(), varied.end());
     auto resolved = load_experiment(scheme.experiment, scheme.assignments);
-    if (!resolved) {
-      return resolved.error();
-    }
+    TROUPE_TRY(resolved);
     scheme.resolved = *std::move(resolved);
     for (std::size_t i = 0; i < varied_.size(); ++i) {
       const std::string value = shown(scheme.resolved, varied_[i].path, varied_[i].values[at[i]]);
@@ -254,9 +248,7 @@ class Maker {
       made_.refused.push_back({scheme.label, blueprint.error().message});
       return {};
     }
-    if (!blueprint) {
-      return blueprint.error();
-    }
+    TROUPE_TRY(blueprint);
     scheme.resolved = blueprint->experiment;  // so that a cut is measured once for all seeds
     scheme.classes = blueprint->data->classes() > 0;
     made_.schemes.push_back(std::move(scheme));
@@ -303,9 +295,7 @@ Result<std::vector<Varied>> parse_varied(std::string_view text) {
   }
   if (all.size() == 1 && (right.starts_with("log:") || right.starts_with("lin:"))) {
     auto values = range_values(right);
-    if (!values) {
-      return values.error();
-    }
+    TROUPE_TRY(values);
     all.front().values = *std::move(values);
   } else {
     for (const std::string& value : split_values(right)) {
@@ -325,9 +315,7 @@ Result<std::vector<Varied>> parse_varied(std::string_view text) {
     }
   }
   for (const Varied& varied : all) {
-    if (auto right_values = check_values(varied, text, all.size() == 1); !right_values) {
-      return right_values.error();
-    }
+    TROUPE_TRY(check_values(varied, text, all.size() == 1));
   }
   return all;
 }

@@ -256,65 +256,45 @@ std::string describe(const Blueprint& b) {
                              short_number(static_cast<double>(e.data().batch_size()) / p.period),
                              e.replicas().count() > 1 ? " by each replica" : "")
                    : "";
-  return concat(
-      "plan       ",
+  return fill_in(
+      "plan       {}: {}\n           {}; {} parameters; products in {}\nlayers     what comes out "
+      "of each, of one sample\n{}stages     times of a micro-batch as modelled (clock)\n{}memory   "
+      "  of training, at most at once between updates; on top come evaluations, an update that "
+      "cannot be\n           made in place, kernels' scratch, batches that wait for the first "
+      "stage and the data set\n{}host       {}\n{}bubble     {}           modelled: {} idle once "
+      "the pipe is full, {} over the run{}\nstaleness  {}: {}\n{}{}{}{}optimizer  {}\nclipping   "
+      "{}\n{}{}timeline   {}",
       e.name(),
-      ": ",
       scheme_text(b),
-      "\n",
-      "           ",
       length_text(b),
-      "; ",
       grouped(b.network.parameters()),
-      " parameters; products in ",
       to_string(b.precision),
-      "\n",
-      "layers     what comes out of each, of one sample\n",
       layer_table(b),
-      "stages     times of a micro-batch as modelled (clock)\n",
       stages_table(b),
-      "memory     of training, at most at once between updates; on top come evaluations, an update "
-      "that cannot be\n"
-      "           made in place, kernels' scratch, batches that wait for the first stage and the "
-      "data set\n",
       memory_table(b),
-      "host       ",
       wrapped("of its memory the run takes at least " + memory_text(memory_parts(b)),
               90,
               "           "),
-      "\n",
       memory_warning(b),
-      "bubble     ",
       b.schedule->signal_from != SignalFrom::next
           ? "as the timeline shows: not all locks are there\n"
       : bubble.empty() && e.pipeline().stage_of().empty() ? "as the timeline shows\n"
       : e.pipeline().stage_of().empty()
           ? concat(bubble, " (a mini-batch and stage, all stages alike)\n")
           : "as the timeline shows; delays are those of a pipe with a stage for each chunk\n",
-      "           modelled: ",
       percent(p.idle_steady),
-      " idle once the pipe is full, ",
       percent(p.idle_run),
-      " over the run",
       rate,
-      "\nstaleness  ",
       policy.info.name,
-      ": ",
       policy.info.summary,
-      "\n",
       staleness_table(b),
       (tells_replicas(b) ? replicas_text(b) + traffic_text(b) : "") + sent_text(b),
       copies_text(b.experiment),
       links_warning(b),
-      "optimizer  ",
       optimizer_text(b),
-      "\n",
-      "clipping   ",
       clipping_text(b),
-      "\n",
       decoupled_text(b),
       extension_text(b),
-      "timeline   ",
       timeline(b));
 }
 

@@ -4,6 +4,7 @@
 #include "apps/plan/memory.hpp"
 #include "apps/topologies/checks.hpp"
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -210,11 +211,7 @@ Result<Blueprint> measured_blueprint(const Blueprint& b) {
 }
 
 std::string list_text(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (const std::int64_t number : numbers) {
-    text += concat(text.empty() ? "" : ",", number);
-  }
-  return "[" + text + "]";
+  return "[" + joined(numbers, ",") + "]";
 }
 
 std::vector<ChunkTimes> chunk_times(const Blueprint& b, const NetworkProfile& profile) {

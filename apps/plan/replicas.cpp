@@ -4,6 +4,7 @@
 #include "apps/plan/codecs.hpp"
 #include "apps/topologies/copies.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/policies/horizon.hpp"
 
 #include <cmath>
@@ -51,12 +52,11 @@ std::vector<std::string> servers_of_groups(const Blueprint& b,
 
 std::string copies_text(const proto::Experiment& e) {
   const std::string words = copies_words(e);
-  return words.empty()
-             ? ""
-             : concat("copies     ",
-                      words,
-                      ", which do the same work and take the same memory each; the run goes "
-                      "on while one of each is left\n");
+  return words.empty() ? ""
+                       : fill_in(
+                             "copies     {}, which do the same work and take the same memory each; "
+                             "the run goes on while one of each is left\n",
+                             words);
 }
 
 std::string replicas_text(const Blueprint& b) {
@@ -72,11 +72,11 @@ std::string replicas_text(const Blueprint& b) {
   }
   if (const proto::Optimizer warm = optimizer_of(b);
       warm.warm_up() > b.experiment.optimizer().warm_up()) {
-    text += concat("; ",
-                   warm.warm_up(),
-                   " updates of warm-up from ",
-                   warm.warm_up_from(),
-                   " of the rate, its paper's (none with replicas.rate_factor=1)");
+    text += fill_in(
+        "; {} updates of warm-up from {} of the rate, its paper's (none with "
+        "replicas.rate_factor=1)",
+        warm.warm_up(),
+        warm.warm_up_from());
   }
   text += told_text(b) + '\n';
   if (!b.link) {

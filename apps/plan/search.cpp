@@ -5,6 +5,7 @@
 #include "apps/plan/profiled_cut.hpp"
 #include "apps/plan/traffic.hpp"
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/progress.hpp"
@@ -234,10 +235,7 @@ std::string grids_csv(const std::vector<Grid>& grids) {
   std::string text = "seconds,memory_bytes,sent_bytes,staleness,settings\n";
   for (const Grid& grid : grids) {
     text += concat(grid.seconds, ',', grid.memory, ',', grid.bytes, ',', grid.staleness, ",\"");
-    for (std::size_t i = 0; i < grid.sets.size(); ++i) {
-      text += (i > 0 ? " " : "") + grid.sets[i];
-    }
-    text += "\"\n";
+    text += joined(grid.sets, " ") + "\"\n";
   }
   return text;
 }

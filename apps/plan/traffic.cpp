@@ -5,6 +5,7 @@
 #include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "kernels/stream.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/schemes/exchanges/link.hpp"
@@ -216,20 +217,16 @@ std::string traffic_text(const Blueprint& b) {
     return "";
   }
   const double batches = static_cast<double>(b.updates * b.batches_per_update);
-  return concat(
-      "traffic    each replica sends ",
+  return fill_in(
+      "traffic    each replica sends {}{} bytes{} for each mini-batch{} (bytes_sent)\n",
       traffic->at_most ? "at most " : "",
       grouped(static_cast<std::int64_t>(traffic->up)),
-      " bytes",
       traffic->down > 0 ? concat(" and gets ", grouped(static_cast<std::int64_t>(traffic->down)))
                         : "",
-      " for each mini-batch",
       batches > 0
-          ? concat("; ",
-                   grouped(static_cast<std::int64_t>(batches * (traffic->up + traffic->down))),
-                   " over the run")
-          : "",
-      " (bytes_sent)\n");
+          ? fill_in("; {} over the run",
+                    grouped(static_cast<std::int64_t>(batches * (traffic->up + traffic->down))))
+          : "");
 }
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include "apps/plot/drawing.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/record/output_file.hpp"
 
 #include <fcntl.h>
@@ -55,18 +56,15 @@ Result<void> draw_figure(const std::filesystem::path& folder,
   for (const char* kind : {".svg", ".png", ".pdf"}) {  // of an earlier drawing
     std::filesystem::remove(folder / (figure.stem + kind), code);
   }
-  if (auto written = write_file(folder / script, figure_script(figure)); !written) {
-    return written.error();
-  }
+  TROUPE_TRY(write_file(folder / script, figure_script(figure)));
   const std::optional<int> status = run_plotter(folder, script, program);
   if (!status) {
     return Error{ErrorKind::lost,
-                 concat(drawn,
-                        " are not drawn, as there is no ",
-                        program,
-                        " (Debian's package is gnuplot-nox)",
-                        later,
-                        " draws them later")};
+                 fill_in("{} are not drawn, as there is no {} (Debian's package is gnuplot-nox){} "
+                         "draws them later",
+                         drawn,
+                         program,
+                         later)};
   }
   if (*status != 0) {
     return Error{ErrorKind::lost,

@@ -1,12 +1,12 @@
 #include "apps/plot/folder_curves.hpp"
 
 #include "apps/compare/report.hpp"
+#include "kernels/numeral.hpp"
 #include "runtime/data/csv_reader.hpp"
 #include "runtime/data/input_file.hpp"
 #include "runtime/record/json_reader.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -28,9 +28,7 @@ constexpr std::size_t kLossPointsMax = 400;  // of a curve: more would be no fin
 Result<std::string> text_of_file(const fs::path& path) {
   constexpr std::size_t kBytesMax = std::size_t{1} << 32;
   const auto bytes = read_input_file(path, kBytesMax);
-  if (!bytes) {
-    return bytes.error();
-  }
+  TROUPE_TRY(bytes);
   std::string text(bytes->begin(), bytes->end());
   text.resize(text.rfind('\n') + 1);  // npos + 1 is 0
   return text;
@@ -81,9 +79,7 @@ Result<FolderCurve> curve_of_run(const fs::path& metrics, const std::string& tit
   Trial trial{.outcome = Outcome::finished};
   std::vector<MeanPoint> losses;
   const auto text = text_of_file(metrics);
-  if (!text) {
-    return text.error();
-  }
+  TROUPE_TRY(text);
   std::size_t number = 0;
   for (const std::string_view line : whole_lines(*text)) {
     ++number;
@@ -145,9 +141,7 @@ Result<std::vector<FolderCurve>> curves_of_phases(const fs::path& folder,
   for (const fs::path& phase : phases) {
     auto curve = curve_of_run(phase / kMetrics,
                               concat(name_of_folder(folder), "/", phase.filename().string()));
-    if (!curve) {
-      return curve.error();
-    }
+    TROUPE_TRY(curve);
     curves.push_back(*std::move(curve));
   }
   return curves;
@@ -155,28 +149,13 @@ Result<std::vector<FolderCurve>> curves_of_phases(const fs::path& folder,
 
 /// NaN of an empty cell; nothing where it is no number.
 std::optional<double> number_in(std::string_view cell) {
-  if (cell.empty()) {
-    return kUnknown;
-  }
-  double number = 0;
-  const auto [end, failed] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
-  return failed == std::errc() && end == cell.data() + cell.size() ? std::optional(number)
-                                                                   : std::nullopt;
-}
-
-/// Nothing where the cell is no whole number that Int can hold.
-template <class Int>
-std::optional<Int> whole_number_in(std::string_view cell) {
-  Int number = 0;
-  const auto [end, failed] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
-  return failed == std::errc() && end == cell.data() + cell.size() ? std::optional(number)
-                                                                   : std::nullopt;
+  return cell.empty() ? kUnknown : numeral<double>(cell);
 }
 
 /// A seed in JSON: a number, or beyond those that a double holds exactly its digits in quotes.
 std::optional<std::uint64_t> seed_of(const Json& seed) {
   const std::string digits = seed.words();
-  return whole_number_in<std::uint64_t>(digits.empty() ? seed.text() : digits);
+  return numeral<std::uint64_t>(digits.empty() ? seed.text() : digits);
 }
 
 /// Schemes and seeds that have finished, as compare.json has them.
@@ -206,8 +185,8 @@ std::optional<CurveLine> curve_line(const CsvRow& row) {
   if (cells.size() != kCells) {
     return {};
   }
-  const auto seed = whole_number_in<std::uint64_t>(cells[1]);
-  const auto updates = whole_number_in<std::int64_t>(cells[2]);
+  const auto seed = numeral<std::uint64_t>(cells[1]);
+  const auto updates = numeral<std::int64_t>(cells[2]);
   std::vector<double> numbers;
   for (std::size_t i = 3; i < kCells; ++i) {
     if (const auto number = number_in(cells[i])) {
@@ -326,9 +305,7 @@ Result<std::vector<FolderCurve>> curves_in(const std::vector<std::string>& folde
   std::error_code code;
   for (const std::string& folder : folders) {
     auto curves = untitled_curves_in(folder);
-    if (!curves) {
-      return curves.error();
-    }
+    TROUPE_TRY(curves);
     const auto [before, is_new] = seen.emplace(fs::canonical(folder, code), folder);
     if (!is_new) {
       return Error{ErrorKind::usage,

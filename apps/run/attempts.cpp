@@ -11,6 +11,7 @@
 #include "apps/topologies/run_bounds.hpp"
 #include "apps/topologies/topology.hpp"
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/cluster/meeting.hpp"
 
@@ -276,10 +277,9 @@ RunResult Attempts::given_up(RunResult lost, const Error& why) const {
 /// What the user can do after a run was lost with a process.
 std::string Attempts::advice() const {
   if (restarted()) {
-    return concat(" It was begun again ",
-                  restarts_.size(),
-                  restarts_.size() == 1 ? " time" : " times",
-                  " (--restarts).");
+    return fill_in(" It was begun again {}{} (--restarts).",
+                   restarts_.size(),
+                   restarts_.size() == 1 ? " time" : " times");
   }
   const bool kept = options_.directory && !checkpoints_of(*options_.directory).empty();
   return concat(

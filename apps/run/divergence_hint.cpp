@@ -2,6 +2,7 @@
 
 #include "apps/cli/text.hpp"
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
@@ -12,15 +13,6 @@
 
 namespace troupe {
 namespace {
-
-/// "a, b or c".
-std::string any_of_these(const std::vector<std::string>& all) {
-  std::string text;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    text += concat(i == 0 ? "" : i + 1 == all.size() ? " or " : ", ", all[i]);
-  }
-  return text;
-}
 
 /// Whether the experiment could have these values, and has others.
 bool could_have(const proto::Experiment& experiment, const std::vector<std::string>& assignments) {
@@ -51,7 +43,7 @@ std::vector<std::string> gentler_rules(const proto::Experiment& experiment) {
       rules.push_back(rule);
     }
   }
-  return {rules.empty() ? "fewer replicas" : "replicas.rule=" + any_of_these(rules)};
+  return {rules.empty() ? "fewer replicas" : "replicas.rule=" + listed(rules, " or ")};
 }
 
 /// Whether stages work at weights of different ages.
@@ -81,7 +73,7 @@ std::string divergence_hint(const proto::Experiment& experiment, const std::stri
         }
       }
     }
-    return "hint: " + any_of_these(cures) + end;
+    return "hint: " + listed(cures, " or ") + end;
   }
   const std::string rate = concat("an optimizer.learning_rate below ",
                                   number(experiment.optimizer().learning_rate(), "%.3g"));
@@ -93,7 +85,7 @@ std::string divergence_hint(const proto::Experiment& experiment, const std::stri
       cures.push_back(rule);
     }
     return concat(
-        "hint: gradients were late, staleness ", staleness, ": try ", any_of_these(cures), end);
+        "hint: gradients were late, staleness ", staleness, ": try ", listed(cures, " or "), end);
   }
   std::vector<std::string> cures{rate, "some optimizer.warm_up"};
   if (const std::string of_exchange = exchange.remedy ? exchange.remedy(experiment) : "";
@@ -103,7 +95,7 @@ std::string divergence_hint(const proto::Experiment& experiment, const std::stri
   return fill_in("hint: {} replicas by exchange {}: try {}{}",
                  replicas.count(),
                  exchange.info.name,
-                 any_of_these(cures),
+                 listed(cures, " or "),
                  end);
 }
 

@@ -3,6 +3,7 @@
 #include "apps/plan/room.hpp"
 #include "apps/topologies/checks.hpp"
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/stand_in.hpp"
@@ -150,11 +151,7 @@ proto::Experiment with_measured_cuts(proto::Experiment whole, const std::vector<
   for (std::size_t i = 0; i < phases.size(); ++i) {
     const proto::Pipeline& pipeline = phases[i].blueprint.experiment.pipeline();
     const auto keep = [&](const std::string& key, const auto& numbers) {
-      std::string list;
-      for (const std::int64_t number : numbers) {
-        list += concat(list.empty() ? "" : ",", number);
-      }
-      const std::string assignment = key + "=[" + list + "]";
+      const std::string assignment = key + "=[" + joined(numbers, ",") + "]";
       proto::Phase& phase = *whole.mutable_phases(static_cast<int>(i));
       if (std::find(phase.set().begin(), phase.set().end(), assignment) == phase.set().end()) {
         phase.add_set(assignment);  // a repeat has it already

@@ -1,5 +1,7 @@
 #include "apps/run/ranks.hpp"
 
+#include "kernels/numeral.hpp"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -30,14 +32,12 @@ Error wrong_environment(const std::string& why) {
 }
 
 Result<int> number_in(const std::string& name, const std::string& text, int least, int most) {
-  int number = 0;
-  const char* const end = text.data() + text.size();
-  const auto [read, code] = std::from_chars(text.data(), end, number);
-  if (text.empty() || read != end || code != std::errc() || number < least || number > most) {
+  const auto number = numeral<int>(text);
+  if (!number || *number < least || *number > most) {
     return wrong_environment(
         concat(name, " is \"", text, "\", use a number from ", least, " to ", most));
   }
-  return number;
+  return *number;
 }
 
 /// One for each job, so that two on one machine do not meet.

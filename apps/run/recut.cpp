@@ -11,6 +11,8 @@
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/roster.hpp"
+#include "kernels/sequences.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
@@ -97,15 +99,10 @@ Result<proto::Experiment> changed_experiment(const proto::Experiment& before,
 // -- to the end of what was admitted -----------------------------------------------------------------
 
 std::vector<std::unique_ptr<OrderLog>> silent_orders(const Cast& cast, std::size_t count) {
-  std::vector<std::string> names;
-  for (const Cast::Member& member : cast.members) {
-    names.push_back(member.name);
-  }
-  std::vector<std::unique_ptr<OrderLog>> orders;
-  for (std::size_t i = 0; i < count; ++i) {
-    orders.push_back(std::make_unique<OrderLog>(nullptr, names));
-  }
-  return orders;
+  std::vector<std::string> names =
+      mapped<std::string>(cast.members, [&](const Cast::Member& member) { return member.name; });
+  return tabulated<std::unique_ptr<OrderLog>>(
+      count, [&](std::size_t) { return std::make_unique<OrderLog>(nullptr, names); });
 }
 
 /// A run between two mini-batches, whatever its topology.
@@ -232,14 +229,13 @@ std::string recut_sentence(const Blueprint& before,
   const std::int64_t finished = drained.updates - checkpoint.step;
   const std::int64_t dropped =
       drained.passed - before.experiment.resumed().mini_batches() - drained.mini_batches;
-  return concat("resumed with other settings at update ",
-                grouped(after.resumed().updates()),
-                ": ",
-                grouped(std::max<std::int64_t>(0, finished)),
-                " updates that were under way were finished first, ",
-                grouped(std::max<std::int64_t>(0, dropped)),
-                " mini-batches in flight were dropped; ",
-                optimizer);
+  return fill_in(
+      "resumed with other settings at update {}: {} updates that were under way were finished "
+      "first, {} mini-batches in flight were dropped; {}",
+      grouped(after.resumed().updates()),
+      grouped(std::max<std::int64_t>(0, finished)),
+      grouped(std::max<std::int64_t>(0, dropped)),
+      optimizer);
 }
 
 }  // namespace

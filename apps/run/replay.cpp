@@ -5,6 +5,7 @@
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/json_reader.hpp"
@@ -283,10 +284,8 @@ Result<Replayed> replay_phases(const proto::Experiment& whole,
                                std::vector<Phase> phases,
                                const RunOptions& options,
                                Records& records) {
-  std::vector<proto::Experiment> experiments;
-  for (const Phase& phase : phases) {
-    experiments.push_back(phase.blueprint.experiment);
-  }
+  std::vector<proto::Experiment> experiments = mapped<proto::Experiment>(
+      phases, [&](const Phase& phase) { return phase.blueprint.experiment; });
   Replayed all;
   const auto result = run_phases(whole,
                                  std::move(phases),
@@ -313,10 +312,9 @@ Result<Replayed> replay(const fs::path& folder, const ReplayOptions& options) {
   TROUPE_TRY(experiment);
   auto phases = make_phases(*experiment, false);
   TROUPE_TRY(phases);
-  std::vector<fs::path> folders;
-  for (const Phase& phase : *phases) {
-    folders.push_back(phase.folder.empty() ? folder : folder / phase.folder);
-  }
+  std::vector<fs::path> folders = mapped<fs::path>(*phases, [&](const Phase& phase) {
+    return phase.folder.empty() ? folder : folder / phase.folder;
+  });
   Records records(std::move(folders));
   const RunOptions how{.virtual_clock = false,
                        .directory = options.out,

@@ -13,6 +13,7 @@
 #include "apps/topologies/run_bounds.hpp"
 #include "apps/topologies/topology.hpp"
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "runtime/record/recorder.hpp"
 #include "runtime/record/weights_digest.hpp"
 #include "runtime/serve/http.hpp"
@@ -120,11 +121,7 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
 }
 
 std::vector<OrderSink*> sinks_of(const RunFiles& files) {
-  std::vector<OrderSink*> sinks;
-  for (const auto& order : files.orders) {
-    sinks.push_back(order.get());
-  }
-  return sinks;
+  return mapped<OrderSink*>(files.orders, [&](const auto& order) { return order.get(); });
 }
 
 Ending run_real(Cast& cast, const Performance& p) {
@@ -271,10 +268,8 @@ void finish_files(RunFiles& files,
                   RunResult& result,
                   const Blueprint& blueprint,
                   const Tracing* tracing) {
-  std::vector<std::string> digests;
-  for (const auto& order : files.orders) {
-    digests.push_back(order->finish());
-  }
+  std::vector<std::string> digests =
+      mapped<std::string>(files.orders, [&](const auto& order) { return order->finish(); });
   result.summary.order_sha256 = digests.empty() ? "" : combined_sha256(digests);
   if (const auto closed = close_files(files, result, blueprint, tracing); !closed) {
     const bool more = result.exit_code == static_cast<int>(ErrorKind::diverged) ||
@@ -315,9 +310,7 @@ Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* ot
   const std::string address = options.driver ? "" : e.record().prometheus();
   auto metrics =
       MetricsServer::start(address, 0, is_loopback(address) ? options.progress : &std::cerr);
-  if (!metrics) {
-    return metrics.error();
-  }
+  TROUPE_TRY(metrics);
   auto files = open_files(blueprint, options, cast);
   TROUPE_TRY(files);
   std::optional<Progress> progress;

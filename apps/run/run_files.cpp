@@ -47,9 +47,7 @@ Result<void> fill(RunFiles& files,
                                    {.virtual_clock = virtual_clock,
                                     .resumed = resume ? std::optional(resume->step) : std::nullopt,
                                     .metrics = files.metrics->path()});
-    if (!board) {
-      return board.error();
-    }
+    TROUPE_TRY(board);
     files.board = std::move(*board);
   }
   std::vector<std::string> names;

@@ -1,10 +1,12 @@
 #include "apps/run/run_folder.hpp"
 
+#include "kernels/numeral.hpp"
+#include "kernels/wording.hpp"
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <utility>
 
@@ -48,14 +50,9 @@ int newest_number(const fs::path& runs, const std::string& name) {
   std::error_code code;
   for (const auto& entry : fs::directory_iterator(runs, code)) {
     const std::string there = entry.path().filename().string();
-    if (!there.starts_with(name + "-")) {
-      continue;
-    }
-    int number = 0;
-    const char* const end = there.data() + there.size();
-    const auto [read, failed] = std::from_chars(there.data() + name.size() + 1, end, number);
-    if (failed == std::errc() && read == end && number < kNumberMax) {
-      newest = std::max(newest, number);
+    if (there.starts_with(name + "-")) {
+      const int number = numeral<int>(there.substr(name.size() + 1)).value_or(0);
+      newest = number < kNumberMax ? std::max(newest, number) : newest;
     }
   }
   return newest;
@@ -100,11 +97,10 @@ Result<RunFolder> RunFolder::make(const std::string& runs, const std::string& ex
     }
   }
   return Error{ErrorKind::lost,
-               concat("no folder for the run could be made in ",
-                      runs,
-                      ": ",
-                      code.message(),
-                      "; --out DIR names another, --out none keeps nothing")};
+               fill_in("no folder for the run could be made in {}: {}; --out DIR names another, "
+                       "--out none keeps nothing",
+                       runs,
+                       code.message())};
 }
 
 RunFolder::RunFolder(fs::path path, Of of) : path_(std::move(path)) {

@@ -2,6 +2,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/random.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/data/batch.hpp"
 
 #include <algorithm>
@@ -290,11 +291,10 @@ Result<SharpnessReport> measure_sharpness(const Blueprint& b, const SharpnessOpt
   if (options.subspace > report.parameters ||
       options.subspace > kDirectionsMax / std::max<std::int64_t>(1, report.parameters)) {
     return Error{ErrorKind::usage,
-                 concat("a subspace of ",
-                        options.subspace,
-                        " dimensions is too much: the network has ",
-                        report.parameters,
-                        " parameters, and a matrix of both may have 2^30 elements")};
+                 fill_in("a subspace of {} dimensions is too much: the network has {} parameters, "
+                         "and a matrix of both may have 2^30 elements",
+                         options.subspace,
+                         report.parameters)};
   }
   Objective f(b, options);
   report.samples = f.samples();

@@ -4,6 +4,7 @@
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/predictors.hpp"
 #include "apps/topologies/width.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/stream.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
@@ -184,11 +185,8 @@ std::int64_t stage_actors(const proto::Experiment& e) {
 
 std::vector<Device> all_devices(const proto::Experiment& e) {
   const auto& names = e.placement().devices();
-  std::vector<Device> devices;
-  for (int k = 0; k < static_cast<int>(stage_actors(e) * e.replicas().count()); ++k) {
-    devices.push_back(*parse_device(names[k % names.size()]));
-  }
-  return devices;
+  return tabulated<Device>(static_cast<int>(stage_actors(e) * e.replicas().count()),
+                           [&](int k) { return *parse_device(names[k % names.size()]); });
 }
 
 std::vector<Device> devices_of_stage(const proto::Experiment& e, std::int32_t stage) {

@@ -7,6 +7,7 @@
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/seats.hpp"
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/record/sha256.hpp"
 #include "runtime/schemes/exchanges/all_reduce.hpp"
@@ -213,12 +214,7 @@ std::string Seating::part_of(int process) const {
   }
   const std::vector<std::string> servers = servers_of(process);
   parts.insert(parts.end(), servers.begin(), servers.end());
-  std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    text += i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ";
-    text += parts[i];
-  }
-  return text.empty() ? "no more than the director" : text;
+  return parts.empty() ? "no more than the director" : listed(parts, " and ");
 }
 
 /// And of further copies.

@@ -2,12 +2,12 @@
 
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "kernels/numeral.hpp"
 #include "kernels/wording.hpp"
 
 #include <fnmatch.h>
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -35,13 +35,11 @@ Result<PlacementNames> PlacementNames::parse(const Texts& texts,
   for (const std::string& text : texts) {
     const std::size_t equals = text.rfind('=');
     Entry entry{.text = text, .names = text.substr(0, equals)};
-    const char* const end = text.data() + text.size();
-    const char* const digits = equals == std::string::npos ? end : text.data() + equals + 1;
-    const auto [stop, code] = std::from_chars(digits, end, entry.number);
-    if (entry.names.empty() || code != std::errc{} || stop != end || entry.number < least ||
-        entry.number > most) {
+    const auto number = equals == text.npos ? std::nullopt : numeral<int>(text.substr(equals + 1));
+    if (entry.names.empty() || !number || *number < least || *number > most) {
       return wrong(text);
     }
+    entry.number = *number;
     all.entries_.push_back(std::move(entry));
   }
   return all;
@@ -98,11 +96,10 @@ Result<void> PlacementNames::check(int processes, const std::vector<Other>& othe
     }
     if (other->process != entry.number) {
       return wrong(entry.text,
-                   concat("fits ",
-                          other->name,
-                          ", which plays in process ",
-                          other->process,
-                          " with what it belongs to; name stages (stage-*) or servers (server-*)"));
+                   fill_in("fits {}, which plays in process {} with what it belongs to; name "
+                           "stages (stage-*) or servers (server-*)",
+                           other->name,
+                           other->process));
     }
   }
   return {};

@@ -2,6 +2,7 @@
 
 #include "apps/topologies/copies.hpp"
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -154,39 +155,31 @@ std::vector<ActorId> Roster::copies_of(ActorId first) const {
     if (found == firsts.end()) {
       continue;
     }
-    std::vector<ActorId> all;
-    for (const std::vector<ActorId>& seat : household.seats) {
-      all.push_back(seat[static_cast<std::size_t>(found - firsts.begin())]);
-    }
-    return all;
+    return mapped<ActorId>(household.seats, [&](const std::vector<ActorId>& seat) {
+      return seat[static_cast<std::size_t>(found - firsts.begin())];
+    });
   }
   return {first};
 }
 
 std::vector<Ref<ShardRole>> Roster::peers(std::int32_t chunk) const {
-  std::vector<Ref<ShardRole>> all;
-  for (const Replica& replica : replicas_) {
-    all.push_back(replica.shards[static_cast<std::size_t>(chunk)]);
-  }
-  return all;
+  return mapped<Ref<ShardRole>>(replicas_, [&](const Replica& replica) {
+    return replica.shards[static_cast<std::size_t>(chunk)];
+  });
 }
 
 std::vector<Ref<StageRole>> Roster::stage_of_chunks(std::int32_t replica,
                                                     const Schedule& schedule) const {
-  std::vector<Ref<StageRole>> all;
-  for (std::int32_t c = 0; c < schedule.chunks; ++c) {
-    all.push_back(of(replica).stages[static_cast<std::size_t>(schedule.stage_of(c))]);
-  }
-  return all;
+  return tabulated<Ref<StageRole>>(schedule.chunks, [&](std::int32_t c) {
+    return of(replica).stages[static_cast<std::size_t>(schedule.stage_of(c))];
+  });
 }
 
 std::vector<Ref<ServerRole>> Roster::servers_of_group(std::int32_t chunk,
                                                       std::int32_t group) const {
-  std::vector<Ref<ServerRole>> all;
-  for (const auto& of_slice : groups_[static_cast<std::size_t>(chunk)]) {
-    all.push_back(of_slice.at(static_cast<std::size_t>(group)).server);
-  }
-  return all;
+  return mapped<Ref<ServerRole>>(
+      groups_[static_cast<std::size_t>(chunk)],
+      [&](const auto& of_slice) { return of_slice.at(static_cast<std::size_t>(group)).server; });
 }
 
 std::vector<Ref<ServerRole>> Roster::all_group_servers() const {

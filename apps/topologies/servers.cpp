@@ -4,6 +4,7 @@
 #include "actors/server/server_shard.hpp"
 #include "apps/topologies/exchange.hpp"
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -30,11 +31,8 @@ std::int64_t push_most(const Link& link, bool of_groups) {
 }
 
 std::vector<Ref<ServerRole>> servers_of(const std::vector<Roster::GroupSeat>& groups) {
-  std::vector<Ref<ServerRole>> all;
-  for (const Roster::GroupSeat& seat : groups) {
-    all.push_back(seat.server);
-  }
-  return all;
+  return mapped<Ref<ServerRole>>(groups,
+                                 [&](const Roster::GroupSeat& seat) { return seat.server; });
 }
 
 std::int64_t parameters_of(const RuleContext& context) {
@@ -164,10 +162,9 @@ ServerMachines make_group_server(const Blueprint& b,
   const RuleContext context = rule_context(b, c, s);
   GroupServer how = group_server_of(context);
   const Roster::GroupSeat& seat = who.groups(c, s).at(static_cast<std::size_t>(group));
-  std::vector<bool> members;
-  for (std::int32_t r = 0; r < e.replicas().count(); ++r) {
-    members.push_back(group_of(e, r) == group);
-  }
+  std::vector<bool> members =
+      tabulated<bool>(static_cast<std::int32_t>(e.replicas().count()),
+                      [&](std::int32_t r) { return group_of(e, r) == group; });
   const auto size = std::count(members.begin(), members.end(), true);
   const DownLink down = down_link(b, c, s);
   CodedLink up = up_link(b, group, c, s);

@@ -2,6 +2,7 @@
 #include "apps/bench/bench.hpp"
 
 #include "apps/verbs/verb.hpp"
+#include "kernels/sequences.hpp"
 #include "runtime/schemes/registry.hpp"
 
 #include <memory>
@@ -16,7 +17,7 @@ Command declare_bench() {
                    .doc =
                        "which rows; where none is named, all but gpu (training in bf16 on cuda:0), "
                        "peers (PyTorch's training steps beside ours) and gpu-peers (both): " +
-                       joined(bench_names()),
+                       joined(bench_names(), ", "),
                    .legal = bench_names()},
                   {.names = "--quick",
                    .value = &options->quick,

@@ -1,6 +1,7 @@
 #include "apps/watch/now.hpp"
 
 #include "apps/cli/text.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/json_reader.hpp"
@@ -36,11 +37,9 @@ std::string waits(const Json& idle) {
     }
   }
   std::sort(all.begin(), all.end());
-  std::string text;
-  for (const auto& [share, name] : all) {
-    text += (text.empty() ? "" : ", ") + name + " " + percent(-share);
-  }
-  return text.empty() ? "nothing" : text;
+  return all.empty() ? "nothing" : joined(all, ", ", [](const auto& of) {
+    return of.second + " " + percent(-of.first);
+  });
 }
 
 using TextRows = std::vector<std::vector<std::string>>;
@@ -187,10 +186,7 @@ std::string RunNow::json() const {
       gaps.add(kind.substr(4), Json::parse(text)["gap"].number());
     }
   }
-  std::string events;
-  for (const std::string& event : events_) {
-    events += (events.empty() ? "" : ",") + event;
-  }
+  std::string events = joined(events_, ",");
   return all.add("gap", gaps)
       .raw("events", "[" + events + "]")
       .raw("diagnosis", written("diagnosis"))

@@ -119,9 +119,7 @@ Result<std::string> page_of(const std::vector<Watched>& runs) {
     WatchedState state;
     const auto read = read_on(
         run, state, [&] { lines.forget(); }, [&](std::string_view line) { lines.take(line); });
-    if (!read) {
-      return read.error();
-    }
+    TROUPE_TRY(read);
     data += "<script type=\"application/jsonl\" class=\"run\">\n" + lines.text() + "</script>\n";
   }
   std::string page = page_with_own_script();

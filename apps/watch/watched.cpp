@@ -3,6 +3,8 @@
 #include "apps/run/run_folder.hpp"
 #include "apps/run/run_state.hpp"
 #include "apps/watch/diagnosis.hpp"
+#include "kernels/numeral.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/cluster/tcp.hpp"
@@ -12,7 +14,6 @@
 #include "runtime/serve/http.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <fstream>
@@ -160,10 +161,7 @@ std::string piece_of_run(const Watched& run, WatchedState state) {
     experiment = experiment ? experiment : experiment_in(run.folder);
     const auto sentences = diagnosis(
         experiment.value_or(proto::Experiment()), last_line(end_of_lines(metrics), "train"), end);
-    std::string list;
-    for (const std::string& sentence : sentences) {
-      list += (list.empty() ? "" : ",") + json_string(sentence);
-    }
+    std::string list = joined(sentences, ",", json_string);
     text += line_of("diagnosis", JsonObject{}.raw("sentences", "[" + list + "]"));
   }
   JsonObject last;
@@ -172,9 +170,7 @@ std::string piece_of_run(const Watched& run, WatchedState state) {
 }
 
 bool is_number(std::string_view cell) {
-  double number = 0;
-  const auto [end, failed] = std::from_chars(cell.data(), cell.data() + cell.size(), number);
-  return failed == std::errc() && end == cell.data() + cell.size() && std::isfinite(number);
+  return std::isfinite(numeral<double>(cell).value_or(NAN));
 }
 
 /// The rows of curves.csv, a line each.
@@ -342,9 +338,7 @@ Result<void> read_on(const Watched& run,
   bool more = true;
   for (bool again = false; more;) {
     const auto piece = run.read(state);
-    if (!piece) {
-      return piece.error();
-    }
+    TROUPE_TRY(piece);
     const std::int64_t before = state.next;
     state = state_in(*piece);
     more = state.more && (state.next > before || (state.anew && !again));
@@ -370,9 +364,7 @@ Result<std::vector<Watched>> find_watched(std::vector<std::string> named,
   std::map<std::string, int> count;
   for (const std::string& one : named) {
     auto runs = runs_of(one, token);
-    if (!runs) {
-      return runs.error();
-    }
+    TROUPE_TRY(runs);
     for (Watched& run : *runs) {
       if (const int before = count[run.name]++; before > 0) {
         run.name += concat(" (", before + 1, ")");

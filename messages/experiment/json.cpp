@@ -2,6 +2,7 @@
 // ours, so that a choice can be a plain string, every complaint has a path, and whole numbers are
 // printed as numbers.
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "messages/experiment/source.hpp"
 #include "messages/experiment/values.hpp"
 

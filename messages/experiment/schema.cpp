@@ -1,6 +1,7 @@
 #include "messages/experiment/schema.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "messages/other_names.hpp"
 
 #include <algorithm>
@@ -9,14 +10,6 @@
 namespace troupe::schema {
 
 // -- text ----------------------------------------------------------------------------------------
-
-std::string joined(const Names& names, std::string_view between) {
-  std::string out;
-  for (const std::string& name : names) {
-    out.append(out.empty() ? "" : between).append(name);
-  }
-  return out;
-}
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
@@ -291,7 +284,7 @@ std::string did_you_mean(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     shown.push_back('"' + name + '"');
   }
-  return shown.empty() ? "" : ", did you mean " + schema::joined(shown, " or ") + "?";
+  return shown.empty() ? "" : ", did you mean " + joined(shown, " or ") + "?";
 }
 
 std::vector<std::string> keys_meant(std::string_view name) {

@@ -26,7 +26,6 @@ constexpr int kDepthMax = 16;  // of brackets; an experiment needs five
 
 // -- text ----------------------------------------------------------------------------------------
 
-std::string joined(const Names& names, std::string_view between);
 std::string_view trimmed(std::string_view text);
 
 /// How many bytes of `text` are valid UTF-8, from its start on (RFC 3629).

@@ -1,6 +1,7 @@
 // protobuf's parser reads; this file turns its complaints into ours, which add the path, what is
 // near and what is legal.
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "messages/experiment/source.hpp"
 #include "messages/experiment/values.hpp"
 

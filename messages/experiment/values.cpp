@@ -1,6 +1,7 @@
 #include "messages/experiment/values.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 
 #include <cmath>
 #include <limits>

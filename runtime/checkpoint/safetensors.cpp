@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/safetensors.hpp"
 
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/checkpoint/safetensors_header.hpp"
 #include "runtime/data/input_file.hpp"
@@ -220,10 +221,7 @@ std::string header_of(const std::vector<SafetensorsEntry>& entries,
   }
   std::size_t offset = 0;
   for (const SafetensorsEntry& entry : entries) {
-    std::string shape;
-    for (const std::int64_t extent : entry.shape) {
-      shape += (shape.empty() ? "" : ",") + std::to_string(extent);
-    }
+    std::string shape = joined(entry.shape, ",");
     const std::size_t end = offset + entry.bytes.size();
     header.add(entry.name,
                JsonObject{}

@@ -2,6 +2,8 @@
 
 #include "checkpoint.pb.h"
 #include "kernels/instruction_set.hpp"
+#include "kernels/numeral.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/stream.hpp"
 #include "kernels/wording.hpp"
 #include "messages/tensor_bytes.hpp"
@@ -11,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <optional>
@@ -161,13 +162,9 @@ Result<proto::Checkpoint> read_state(const fs::path& path) {
 
 std::optional<std::int64_t> step_of(const fs::path& path) {
   const std::string name = path.filename().string();
-  if (!name.starts_with(kPrefix)) {
-    return {};
-  }
-  std::int64_t step = 0;
-  const char* end = name.data() + name.size();
-  const auto [stop, wrong] = std::from_chars(name.data() + kPrefix.size(), end, step);
-  return wrong == std::errc{} && stop == end ? std::optional(step) : std::nullopt;
+  return name.starts_with(kPrefix)
+             ? numeral<std::int64_t>(std::string_view(name).substr(kPrefix.size()))
+             : std::nullopt;
 }
 
 /// Takes away all but the newest `keep`, and what runs that were killed have left half-written.
@@ -321,12 +318,9 @@ Result<FoundCheckpoint> find_checkpoint(const fs::path& path) {
     }
     found.passed_over.push_back(checkpoint.error().message);
   }
-  std::string why = !candidates.empty()      ? ""
-                    : fs::exists(path, code) ? "there is none in it"
-                                             : "there is no such folder";
-  for (const std::string& reason : found.passed_over) {
-    why += (why.empty() ? "" : "; ") + reason;
-  }
+  const std::string why = !candidates.empty()      ? joined(found.passed_over, "; ")
+                          : fs::exists(path, code) ? "there is none in it"
+                                                   : "there is no such folder";
   return data_error("no checkpoint to go on from in {}: {}", path.string(), why);
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/cluster/cluster.hpp"
 
+#include "kernels/sequences.hpp"
 #include "messages/archive.hpp"
 #include "runtime/cluster/sender.hpp"
 #include "runtime/system/theatre.hpp"
@@ -49,11 +50,7 @@ std::string Cluster::players() const {
       of += (of.empty() ? " plays " : ", ") + theatre_->cast.members[id].name;
     }
   }
-  std::string words;
-  for (const auto& [process, machines] : all) {
-    words += concat(words.empty() ? "" : " ", name_of(process), machines, ".");
-  }
-  return words;
+  return joined(all, " ", [&](const auto& of) { return name_of(of.first) + of.second + "."; });
 }
 
 bool Cluster::settle() {

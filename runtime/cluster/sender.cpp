@@ -1,5 +1,6 @@
 #include "runtime/cluster/sender.hpp"
 
+#include "kernels/wording.hpp"
 #include "messages/messages.hpp"
 #include "messages/wire.hpp"
 
@@ -28,12 +29,10 @@ void check_sender(const Message& message, std::int32_t replica) {
   }
   // A machine of an extension is nobody's, and its notes carry whatever it likes.
   if (replica >= 0 && named && *named != replica) {
-    throw WireError(concat("a machine of replica ",
-                           replica,
-                           " speaks in the name of replica ",
-                           *named,
-                           ": ",
-                           message_name(message)));
+    throw WireError(fill_in("a machine of replica {} speaks in the name of replica {}: {}",
+                            replica,
+                            *named,
+                            message_name(message)));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "runtime/cluster/tcp.hpp"
 
+#include "kernels/numeral.hpp"
 #include "kernels/wording.hpp"
 
 #include <arpa/inet.h>
@@ -15,7 +16,6 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <system_error>
@@ -189,11 +189,8 @@ Result<HostAddress> parse_address(const std::string& text) {
     address.host = address.host.substr(1, address.host.size() - 2);
   }
   const bool bare_colon = !bracketed && address.host.find(':') != std::string::npos;
-  const char* const end = text.data() + text.size();
-  const char* const begin = colon == std::string::npos ? end : text.data() + colon + 1;
-  const auto [read, code] = std::from_chars(begin, end, address.port);
-  if (begin == end || read != end || code != std::errc() || address.port < 0 ||
-      address.port > kPortMax || bare_colon || !is_host(address.host)) {
+  address.port = colon == text.npos ? -1 : numeral<int>(text.substr(colon + 1)).value_or(-1);
+  if (address.port < 0 || address.port > kPortMax || bare_colon || !is_host(address.host)) {
     return usage_error("\"{}\" is no HOST:PORT, such as beta:7000, 10.0.0.3:7000 or [::1]:7000",
                        text);
   }

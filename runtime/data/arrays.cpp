@@ -1,6 +1,7 @@
 #include "runtime/data/arrays.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/data/array_source.hpp"
 #include "runtime/data/memory.hpp"
@@ -215,11 +216,7 @@ std::vector<std::int64_t> rows_of(const ArrayPair& pair) {
 
 /// "0", "1", ...
 std::vector<std::string> numbered_names(int count) {
-  std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) {
-    names.push_back(std::to_string(i));
-  }
-  return names;
+  return tabulated<std::string>(count, [&](int i) { return std::to_string(i); });
 }
 
 std::int32_t largest_label(const ArrayPair& pair, const std::vector<std::int64_t>& rows) {

@@ -1,5 +1,6 @@
 #include "runtime/data/class_folders.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/data/input_file.hpp"
 #include "runtime/data/preparation.hpp"
 
@@ -94,10 +95,9 @@ Result<ClassFolders> list_class_folders(const fs::path& path,
         path,
         folders->empty()
             ? std::string("it has no class folders; put the images of each class into a folder")
-            : concat("it holds ",
-                     folders->size(),
-                     " folders; expected one for each class, at most ",
-                     kClassesMax));
+            : fill_in("it holds {} folders; expected one for each class, at most {}",
+                      folders->size(),
+                      kClassesMax));
   }
   ClassFolders all{.classes = classes, .files = {}};
   for (const fs::path& folder : *folders) {

@@ -1,13 +1,13 @@
 #include "runtime/data/csv_columns.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/numeral.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/data/csv_reader.hpp"
 #include "runtime/record/json.hpp"
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -68,10 +68,8 @@ Result<std::size_t> find_column(const CsvColumns& columns,
     }
     return static_cast<std::size_t>(named - columns.names.begin());
   }
-  std::size_t number = 0;
-  const auto [end, code] = std::from_chars(asked.data(), asked.data() + asked.size(), number);
-  if (code == std::errc{} && end == asked.data() + asked.size() && number >= 1 &&
-      number <= columns.uses.size()) {
+  const std::size_t number = numeral<std::size_t>(asked).value_or(0);
+  if (number >= 1 && number <= columns.uses.size()) {
     return number - 1;
   }
   return usage_error(
@@ -195,11 +193,9 @@ std::optional<bool> detected_header(const proto::Csv& options,
 
 std::optional<double> csv_number(std::string_view field) {
   field.remove_prefix(field.starts_with('+') ? 1 : 0);
-  double number = 0;
-  const auto [end, code] = std::from_chars(field.data(), field.data() + field.size(), number);
-  const bool whole = code == std::errc{} && end == field.data() + field.size();
-  const bool fits = std::abs(number) <= double{std::numeric_limits<float>::max()};  // not of a nan
-  return whole && fits ? std::optional(number) : std::nullopt;
+  const auto number = numeral<double>(field);
+  const bool fits = number && std::abs(*number) <= double{std::numeric_limits<float>::max()};
+  return fits ? number : std::nullopt;  // a nan does not fit
 }
 
 std::optional<double> csv_number(std::string_view field, const proto::Csv& options) {

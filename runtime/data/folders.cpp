@@ -1,5 +1,6 @@
 #include "runtime/data/folders.hpp"
 
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 
 #include <cstdlib>
@@ -36,27 +37,14 @@ fs::path find_file(const fs::path& folder, std::string_view name) {
   return {};
 }
 
-/// "a, b and c"
-std::string listed(std::span<const std::string_view> names) {
-  std::string text;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    text += concat(i == 0 ? "" : i + 1 == names.size() ? " and " : ", ", names[i]);
-  }
-  return text;
-}
-
 Error missing_files(const FileSet& set, std::span<const fs::path> folders) {
   std::string searched;
   for (const fs::path& folder : folders) {
     searched += (searched.empty() ? "" : ", ") + folder.string();
-    std::vector<std::string_view> missing;
-    for (const std::string_view name : set.files) {
-      if (find_file(folder, name).empty()) {
-        missing.push_back(name);
-      }
-    }
+    std::vector<std::string_view> missing = only(
+        set.files, [&](const std::string_view name) { return find_file(folder, name).empty(); });
     if (missing.size() < set.files.size()) {
-      searched += concat(" (which lacks ", listed(missing), ")");
+      searched += concat(" (which lacks ", listed(missing, " and "), ")");
     }
   }
   return data_error(
@@ -64,7 +52,7 @@ Error missing_files(const FileSet& set, std::span<const fs::path> folders) {
       "to be named by --set data.{}.path=FOLDER; `troupe data fetch {}` downloads them",
       set.title,
       searched,
-      listed(set.files),
+      listed(set.files, " and "),
       set.name,
       set.name);
 }

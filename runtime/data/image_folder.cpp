@@ -1,6 +1,7 @@
 #include "runtime/data/image_folder.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/data/class_folders.hpp"
 #include "runtime/data/gather.hpp"
@@ -296,11 +297,7 @@ Result<void> check_prepared(const ImageForm& form, const Preparation& prepared) 
 }
 
 std::vector<std::int32_t> labels_of(const Files& files) {
-  std::vector<std::int32_t> labels;
-  for (const ClassFile& file : files) {
-    labels.push_back(file.label);
-  }
-  return labels;
+  return mapped<std::int32_t>(files, [&](const ClassFile& file) { return file.label; });
 }
 
 /// What was understood of the folder, and what looks wrong in it.

@@ -1,5 +1,6 @@
 #include "runtime/data/number_array.hpp"
 
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 
@@ -237,11 +238,7 @@ NumberArray NumberArray::channels_last() const {
 }
 
 std::string extents_text(const std::vector<std::int64_t>& shape) {
-  std::string text = "(";
-  for (std::size_t i = 0; i < shape.size(); ++i) {
-    text += concat(i == 0 ? "" : ", ", shape[i]);
-  }
-  return text + ')';
+  return '(' + joined(shape, ", ") + ')';
 }
 
 std::optional<std::size_t> counted_bytes(const std::vector<std::int64_t>& shape,

@@ -2,6 +2,7 @@
 
 #include "kernels/random.hpp"
 #include "kernels/result.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -87,11 +88,10 @@ std::vector<ColumnScale> ColumnMoments::scales() const {
 }
 
 std::string split_told(const HeldOut& rows, const std::string& test_path) {
-  return concat(rows.train.size(),
-                " samples for training and ",
-                rows.test.size(),
-                " for tests, ",
-                test_path.empty() ? "drawn by seed" : "of " + test_path);
+  return fill_in("{} samples for training and {} for tests, {}",
+                 rows.train.size(),
+                 rows.test.size(),
+                 test_path.empty() ? "drawn by seed" : "of " + test_path);
 }
 
 double constant_accuracy(const std::vector<std::int32_t>& train,

@@ -2,6 +2,7 @@
 
 #include "kernels/convert.hpp"
 #include "kernels/loss.hpp"
+#include "kernels/sequences.hpp"
 #include "runtime/model/layers/junction.hpp"
 
 #include <algorithm>
@@ -45,11 +46,7 @@ std::int64_t bytes_of(const BundleShape& bundle) {
 }
 
 std::vector<Tensor> values(const Weights& weights) {
-  std::vector<Tensor> slices;
-  for (const Slice& slice : weights) {
-    slices.push_back(slice.values);
-  }
-  return slices;
+  return mapped<Tensor>(weights, [&](const Slice& slice) { return slice.values; });
 }
 
 }  // namespace
@@ -132,11 +129,9 @@ std::int64_t Chunk::output_bytes() const {
 }
 
 std::vector<Tensor> Chunk::views(std::size_t layer, const std::vector<Tensor>& slices) const {
-  std::vector<Tensor> parameters;
-  for (const ParameterRead& read : reads_[layer]) {
-    parameters.push_back(slices[read.slice].view(read.offset, read.shape));
-  }
-  return parameters;
+  return mapped<Tensor>(reads_[layer], [&](const ParameterRead& read) {
+    return slices[read.slice].view(read.offset, read.shape);
+  });
 }
 
 Tensor Chunk::own_labels(const Tensor& labels) const {
@@ -314,10 +309,8 @@ Tensor Chunk::influence(const Pass& pass,
 }
 
 std::vector<Tensor> Chunk::new_gradient(Stream& stream) const {
-  std::vector<Tensor> gradient;
-  for (const std::int64_t size : layout_.slice_sizes) {
-    gradient.push_back(stream.allocate({size}));
-  }
+  std::vector<Tensor> gradient = mapped<Tensor>(
+      layout_.slice_sizes, [&](const std::int64_t size) { return stream.allocate({size}); });
   for (const BorrowedSlice& slice : borrowed_) {
     gradient.push_back(stream.allocate({slice.size}));
   }

@@ -1,5 +1,6 @@
 // What a chunk's weights and buffers begin with.
 #include "kernels/random.hpp"
+#include "kernels/sequences.hpp"
 #include "runtime/model/chunk.hpp"
 
 #include <cmath>
@@ -73,11 +74,8 @@ std::vector<ParameterSpec> Chunk::buffers() const {
 }
 
 std::vector<Tensor> Chunk::initial_buffers(Stream& stream) const {
-  std::vector<Tensor> all;
-  for (const ParameterSpec& spec : buffers()) {
-    all.push_back(initial_tensor(spec, 0, stream));
-  }
-  return all;
+  return mapped<Tensor>(buffers(),
+                        [&](const ParameterSpec& spec) { return initial_tensor(spec, 0, stream); });
 }
 
 }  // namespace troupe

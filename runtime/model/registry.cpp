@@ -95,11 +95,10 @@ Result<std::shared_ptr<const Layer>> make_layer(const proto::CustomScheme& custo
   }
   for (const ParameterSpec& parameter : (*layer)->parameters()) {
     if (!parameter.tied && !parameter.name.starts_with(name + ".")) {
-      return refuse(concat("has a parameter called \"",
-                           parameter.name,
-                           "\"; its name has to begin with the layer's, \"",
-                           name,
-                           ".\""));
+      return refuse(
+          fill_in("has a parameter called \"{}\"; its name has to begin with the layer's, \"{}.\"",
+                  parameter.name,
+                  name));
     }
   }
   return layer;

@@ -1,5 +1,7 @@
 #include "runtime/record/order_text.hpp"
 
+#include "kernels/sequences.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/record/order_log.hpp"
 
 #include <algorithm>
@@ -47,11 +49,7 @@ bool read_number(std::string_view word, T& number) {
 
 /// The names of all messages, each once.
 std::vector<std::string_view> message_names() {
-  std::vector<std::string_view> names;
-  for (std::size_t i = 0; i < Kinds::size; ++i) {
-    names.push_back(message_name(i));
-  }
-  return names;
+  return tabulated<std::string_view>(Kinds::size, [&](std::size_t i) { return message_name(i); });
 }
 
 class Reader {
@@ -66,9 +64,8 @@ class Reader {
   /// What is wrong with the line, or "".
   std::string read(std::string_view line, Delivery& made) {
     if (line == OrderLog::kCut) {
-      return concat("the text ends here, as it had come to ",
-                    OrderLog::kTextBytesMax >> 20,
-                    " MiB, and the run went on");
+      return fill_in("the text ends here, as it had come to {} MiB, and the run went on",
+                     OrderLog::kTextBytesMax >> 20);
     }
     Words words;
     const std::size_t count = split(line, words);

@@ -1,5 +1,7 @@
 #include "runtime/record/output_file.hpp"
 
+#include "kernels/wording.hpp"
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -89,12 +91,10 @@ Result<std::unique_ptr<OutputFile>> OutputFile::resume(const std::filesystem::pa
   const off_t size = ::lseek(descriptor, 0, SEEK_END);
   if (size < bytes) {
     return Error{ErrorKind::data,
-                 concat(path.string(),
-                        " has ",
-                        size,
-                        " bytes, but had ",
-                        bytes,
-                        " when the checkpoint was made")};
+                 fill_in("{} has {} bytes, but had {} when the checkpoint was made",
+                         path.string(),
+                         size,
+                         bytes)};
   }
   if (::ftruncate(descriptor, bytes) != 0 || ::lseek(descriptor, bytes, SEEK_SET) != bytes) {
     return Error{ErrorKind::lost, concat(path.string(), " could not be cut: ", reason(errno))};
@@ -197,9 +197,7 @@ Result<void> replace_file(const std::filesystem::path& path,
   std::filesystem::path partial = path;
   partial += ".partial";
   auto file = OutputFile::create(partial);
-  if (!file) {
-    return file.error();
-  }
+  TROUPE_TRY(file);
   write(**file);
   auto outcome = (*file)->close();
   if (outcome) {
@@ -224,9 +222,7 @@ Result<void> write_file(const std::filesystem::path& path, std::string_view text
   if (std::filesystem::exists(named) && !std::filesystem::is_regular_file(named)) {
     // A link (/dev/stdout is one), a pipe or a device stays what it is, and nothing is put beside it.
     auto file = OutputFile::create(path);
-    if (!file) {
-      return file.error();
-    }
+    TROUPE_TRY(file);
     (*file)->write(text);
     return (*file)->close();
   }

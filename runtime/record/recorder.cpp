@@ -2,6 +2,7 @@
 
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/stream.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
@@ -295,11 +296,7 @@ void Recorder::flush() {
 }
 
 std::vector<Histogram> Recorder::staleness() const {
-  std::vector<Histogram> all;
-  for (const ShardTotals& shard : shards_) {
-    all.push_back(shard.staleness);
-  }
-  return all;
+  return mapped<Histogram>(shards_, [&](const ShardTotals& shard) { return shard.staleness; });
 }
 
 Summary Recorder::summary(std::int64_t step) const {

@@ -1,7 +1,9 @@
 #include "runtime/record/summary.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/stream.hpp"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/lines.hpp"
 
@@ -24,17 +26,16 @@ std::string nested(std::string json) {
 
 /// A line a phase.
 std::string list(const std::vector<PhaseSummary>& phases) {
-  std::string text;
-  for (const PhaseSummary& phase : phases) {
+  const auto line = [](const PhaseSummary& phase) {
     const Summary& s = phase.summary;
     JsonObject json;
     json("name", phase.name)("folder", phase.folder)("exit_code", phase.exit_code);
     json("updates", s.updates)("epochs", s.epochs)("samples", s.samples)("seconds", s.seconds);
     json("train_loss", s.train_loss)("test_loss", s.test_loss)("test_accuracy", s.test_accuracy);
     json("weights_sha256", s.weights_sha256);
-    text += concat(text.empty() ? "" : ",", "\n    ", json.text());
-  }
-  return "[" + text + "\n  ]";
+    return "\n    " + json.text();
+  };
+  return "[" + joined(phases, ",", line) + "\n  ]";
 }
 
 JsonObject distances_object(const std::vector<double>& distances) {
@@ -117,15 +118,12 @@ std::string Summary::Restart::words() const {
   std::array<char, 32> at{};
   std::snprintf(at.data(), at.size(), "%.1f", seconds);
   const std::string from = updates > 0 ? concat("from update ", updates) : "from its beginning";
-  return concat("at ",
-                at.data(),
-                " s: ",
-                cause,
-                "; goes on ",
-                from,
-                ", ",
-                lost,
-                lost == 1 ? " update is lost" : " updates are lost");
+  return fill_in("at {} s: {}; goes on {}, {}{}",
+                 at.data(),
+                 cause,
+                 from,
+                 lost,
+                 lost == 1 ? " update is lost" : " updates are lost");
 }
 
 JsonObject idle_object(const IdleTimes& idle) {

@@ -169,9 +169,7 @@ Result<std::unique_ptr<TensorBoard>> TensorBoard::open(const fs::path& folder,
     ++number;
   }
   auto file = OutputFile::create(path(number));
-  if (!file) {
-    return file.error();
-  }
+  TROUPE_TRY(file);
   std::unique_ptr<TensorBoard> board(new TensorBoard(*std::move(file), config.virtual_clock));
   if (config.resumed) {
     board->go_on(*config.resumed, config.metrics);

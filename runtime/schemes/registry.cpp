@@ -2,6 +2,7 @@
 
 #include "experiment.pb.h"
 #include "experiment/custom.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 
@@ -23,11 +24,7 @@ constexpr const char* kind_name(Option::Kind kind) {
 }
 
 std::string joined_names(const std::vector<Option>& options) {
-  std::string text;
-  for (const Option& option : options) {
-    text += (text.empty() ? "" : ", ") + option.name;
-  }
-  return text.empty() ? "none" : text;
+  return options.empty() ? "none" : joined(options, ", ", &Option::name);
 }
 
 /// What is wrong with the value given to `option`, or "".
@@ -46,14 +43,6 @@ std::string fault(const Option& option, const proto::CustomValue& given) {
 }
 
 }  // namespace
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
-}
 
 OptionValues::OptionValues(const std::vector<Option>& options, const proto::CustomScheme& given)
     : options_(options) {
@@ -129,10 +118,7 @@ Result<void> check_name(std::string_view name, std::string_view what) {
 Error not_registered(std::string_view key,
                      const std::string& name,
                      const std::vector<std::string>& registered) {
-  std::string all;
-  for (const std::string& one : registered) {
-    all += (all.empty() ? "" : ", ") + one;
-  }
+  const std::string all = joined(registered, ", ");
   if (name.empty()) {
     return usage_error(
         "{}.custom.name: name the one to use; registered are: {}", key, all.empty() ? "none" : all);

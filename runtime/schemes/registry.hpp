@@ -80,9 +80,6 @@ Result<void> check_options(const SchemeInfo& scheme,
 /// function that was called.
 Result<void> check_name(std::string_view name, std::string_view what);
 
-/// "a, b, c"
-std::string joined(const std::vector<std::string>& names);
-
 /// "pipeline.weights.custom.name: "x" has not been registered, did you mean ...?"
 Error not_registered(std::string_view key,
                      const std::string& name,

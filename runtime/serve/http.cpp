@@ -1,5 +1,6 @@
 #include "runtime/serve/http.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/cluster/control_stream.hpp"
 #include "runtime/cluster/tcp.hpp"
 
@@ -277,9 +278,7 @@ HttpServer::~HttpServer() = default;
 Result<HttpServer> HttpServer::start(const Options& options,
                                      std::map<std::string, HttpHandler> pages) {
   const auto address = parse_address(options.address);
-  if (!address) {
-    return address.error();
-  }
+  TROUPE_TRY(address);
   const bool near = is_loopback_host(address->host);
   auto state = std::make_unique<State>();
   state->address = *address;
@@ -363,9 +362,7 @@ Result<std::string> http_get(const std::string& address,
                              const std::string& target,
                              const std::string& token) {
   const auto at = parse_address(address);
-  if (!at) {
-    return at.error();
-  }
+  TROUPE_TRY(at);
   httplib::Client client(at->host, at->port);
   client.set_connection_timeout(kAnswerSeconds);
   client.set_read_timeout(kAnswerSeconds);
@@ -388,11 +385,10 @@ Result<std::string> http_get(const std::string& address,
   }
   if (answered->status != kOk) {
     return Error{ErrorKind::lost,
-                 concat(address,
-                        " answers ",
-                        answered->status,
-                        ": ",
-                        printable(body.substr(0, body.find('\n')), kStrangersSentenceMax))};
+                 fill_in("{} answers {}: {}",
+                         address,
+                         answered->status,
+                         printable(body.substr(0, body.find('\n')), kStrangersSentenceMax))};
   }
   return body;
 }

@@ -1,6 +1,7 @@
 #include "runtime/schemes/policies/policy.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/decoupled/decoupled.hpp"
@@ -37,7 +38,7 @@ Result<void> check_optimizer(const PolicyScheme& scheme, const OptimizerScheme& 
       "{}: {} goes with optimizer.rule {}; it is {}. Of the policies that go with every rule {}",
       kKey,
       scheme.info.name,
-      joined(right),
+      joined(right, ", "),
       optimizer.info.name,
       others);
 }
@@ -171,7 +172,7 @@ std::string use_weights(const std::function<bool(const PolicyScheme&)>& is_right
       names.push_back(scheme.info.name);
     }
   }
-  return "use one of: " + joined(names);
+  return "use one of: " + joined(names, ", ");
 }
 
 }  // namespace troupe

@@ -1,5 +1,7 @@
 #include "runtime/schemes/policies/view.hpp"
 
+#include "kernels/wording.hpp"
+
 #include <deque>
 
 namespace troupe {
@@ -50,12 +52,11 @@ class Planner {
  private:
   bool read(const Action& a, const View& view) {
     if (view.step < 0 || view.step > a.natural) {
-      wrong = concat("pipeline.weights: the policy reads step ",
-                     view.step,
-                     " at ",
-                     to_string(a),
-                     ", where there are the steps 0 to ",
-                     a.natural);
+      wrong = fill_in(
+          "pipeline.weights: the policy reads step {} at {}, where there are the steps 0 to {}",
+          view.step,
+          to_string(a),
+          a.natural);
       return false;
     }
     keep_ = std::max(keep_, 1 + a.natural - view.step);

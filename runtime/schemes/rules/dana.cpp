@@ -13,6 +13,7 @@
 // eta gamma v once, which nobody can take back. Nothing goes on predicting it.
 #include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/optimizers/slim.hpp"
@@ -197,10 +198,9 @@ Result<void> check_dana_dc(const proto::Experiment& e) {
   if (e.replicas().rule().has_dana_dc() && step != "by_rule" && step != "dana_zero" &&
       !step.empty()) {
     return Error{ErrorKind::usage,
-                 concat("replicas.step: dana_dc is dana_zero with a correction; for the correction "
-                        "with ",
-                        step,
-                        " use replicas.rule dc_asgd")};
+                 fill_in("replicas.step: dana_dc is dana_zero with a correction; for the "
+                         "correction with {} use replicas.rule dc_asgd",
+                         step)};
   }
   return {};
 }

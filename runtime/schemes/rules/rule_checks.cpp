@@ -1,5 +1,6 @@
 // Checks of exchanges whose server asks a rule: what goes together of rule, parts, optimizer, pipeline and
 // traffic. They look at the facts that schemes tell of themselves.
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/exchange_checks.hpp"
@@ -86,7 +87,7 @@ Result<void> check_optimizer_of_step(const Chosen& c) {
                      own ? " has a momentum of its own (optimizer.momentum) and replaces the rule"
                          : " replaces the rule and has no momentum",
                      c.optimizer.info.name,
-                     joined(right));
+                     joined(right, ", "));
 }
 
 /// Those decay every weight, or what replicas send has been decayed.

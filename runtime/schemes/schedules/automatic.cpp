@@ -1,5 +1,6 @@
 #include "runtime/schemes/schedules/automatic.hpp"
 
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/schemes/schedules/walk.hpp"
 
@@ -46,11 +47,7 @@ class Heuristic {
     while (const std::optional<std::size_t> next = next_to_look()) {
       step(*next);
     }
-    std::vector<Row> rows;
-    for (Stage& stage : stages_) {
-      rows.push_back(std::move(stage.row));
-    }
-    return rows;
+    return mapped<Row>(stages_, [&](Stage& stage) { return std::move(stage.row); });
   }
 
  private:
@@ -157,11 +154,7 @@ bool keeps(const Schedule& schedule, const std::vector<std::int64_t>& stashes) {
 }
 
 std::vector<Row> rows_of(const Schedule& schedule) {
-  std::vector<Row> rows;
-  for (const Sequence& stage : schedule.stages) {
-    rows.push_back(stage.period);
-  }
-  return rows;
+  return mapped<Row>(schedule.stages, [&](const Sequence& stage) { return stage.period; });
 }
 
 std::string text_of(const Row& row) {
@@ -288,9 +281,7 @@ Result<Schedule> automatic_zero_bubble(const AutomaticOptions& o) {
   for (const double gap : {0.0, 0.5, 1.0}) {
     for (const double ahead : {0.0, 0.5, 1.0, 2.0}) {
       const auto made = schedule_of(Heuristic(o, {gap, ahead}).rows(), o.micro_batches);
-      if (!made) {
-        return made.error();
-      }
+      TROUPE_TRY(made);
       best.offer(*made);
     }
   }
