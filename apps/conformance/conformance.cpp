@@ -40,34 +40,23 @@ Error unknown(const std::string& name) {
 }  // namespace
 
 Result<std::vector<Finding>> check_conformance(const ConformanceOptions& options) {
-  if (const ScheduleScheme* const schedule = schedule_schemes().find(options.rule)) {
-    return conformance::check_schedule_conformance(*schedule, options);
-  }
-  if (const PolicyScheme* const policy = policy_schemes().find(options.rule)) {
-    return conformance::check_policy_conformance(*policy, options);
-  }
-  if (rules().find(options.rule)) {
-    return conformance::check_rule_conformance(options);
-  }
-  if (const ExchangeScheme* const exchange = exchanges().find(options.rule)) {
-    return conformance::check_exchange_conformance(*exchange, options);
-  }
-  if (const OptimizerScheme* const optimizer = optimizer_schemes().find(options.rule)) {
-    return conformance::check_optimizer_conformance(*optimizer, options);
-  }
-  if (const CodecScheme* const codec = codecs().find(options.rule)) {
-    return conformance::check_codec_conformance(*codec, options);
-  }
-  if (const LayerScheme* const layer = layer_schemes().find(options.rule)) {
-    return conformance::check_layer_conformance(*layer, options);
-  }
-  if (const DecoupledScheme* const method = decoupled_schemes().find(options.rule)) {
-    return conformance::check_decoupled_conformance(*method, options);
-  }
-  if (const ExtensionScheme* const extension = extensions().find(options.rule)) {
-    return conformance::check_extension_conformance(*extension, options);
-  }
-  return unknown(options.rule);
+  using namespace conformance;
+  std::optional<Result<std::vector<Finding>>> found;
+  const auto look = [&](const auto& schemes, const auto& check) {
+    if (const auto* const scheme = found ? nullptr : schemes.find(options.rule)) {
+      found = check(*scheme, options);
+    }
+  };
+  look(schedule_schemes(), check_schedule_conformance);
+  look(policy_schemes(), check_policy_conformance);
+  look(rules(), [](const auto&, const auto& of) { return check_rule_conformance(of); });
+  look(exchanges(), check_exchange_conformance);
+  look(optimizer_schemes(), check_optimizer_conformance);
+  look(codecs(), check_codec_conformance);
+  look(layer_schemes(), check_layer_conformance);
+  look(decoupled_schemes(), check_decoupled_conformance);
+  look(extensions(), check_extension_conformance);
+  return found ? *std::move(found) : unknown(options.rule);
 }
 
 }  // namespace troupe

@@ -14,10 +14,7 @@ namespace {
 class ExchangeKit {
  public:
   ExchangeKit(const ExchangeScheme& scheme, const ConformanceOptions& options)
-      : choice_(choose((exchanges().built_in(scheme) ? "replicas.exchange="
-                                                     : "replicas.exchange.custom.name=") +
-                           scheme.info.name,
-                       options.values)),
+      : choice_(choose("replicas.exchange", exchanges(), scheme, options.values)),
         own_cast_(scheme.shared == Shared::own),
         has_peers_(scheme.peer != nullptr) {}
 
@@ -30,17 +27,15 @@ class ExchangeKit {
     each_update_ = made->batches_per_update;
     batch_ = made->experiment.data().batch_size();
     shares_buffer_ = shared_by(made->experiment) == Shared::buffer;
+    const Assignments noisy = shared({"clock.workers.spread=0.6"});
     return std::vector<Finding>{
-        identity(), accounts(), crash(), replay(), resumes(shared({"clock.workers.spread=0.6"}))};
+        identity(), accounts(), crash(), two_equal_replicas(noisy), resumes(noisy)};
   }
 
  private:
   /// The exchange with its options, for several replicas, and `more`.
   Assignments shared(const Assignments& more) const {
-    Assignments all = choice_;
-    all.push_back(concat("replicas.count=", kReplicas));
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    return with(with(choice_, {concat("replicas.count=", kReplicas)}), more);
   }
 
   static std::vector<Finding> not_for_it() {
@@ -165,16 +160,6 @@ class ExchangeKit {
   /// Of one buffer each replica makes its own share of the updates, and a dead one's are left out.
   bool is_shorter(const ReplicaTrial& t) const {
     return shares_buffer_ && t.result.exit_code == 0 && t.result.cause.empty();
-  }
-
-  Finding replay() const {
-    const Assignments set = shared({"clock.workers.spread=0.6"});
-    const ReplicaTrial first = run_replicas(set);
-    const ReplicaTrial second = run_replicas(set);
-    if (!first.trouble.empty()) {
-      return {"replay", false, first.trouble};
-    }
-    return equal_runs(first.result, second.result);
   }
 
   Assignments choice_;

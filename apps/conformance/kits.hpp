@@ -112,6 +112,13 @@ Result<std::vector<Finding>> check_decoupled_conformance(const DecoupledScheme& 
 Result<std::vector<Finding>> check_extension_conformance(const ExtensionScheme& scheme,
                                                          const ConformanceOptions& options);
 
+/// "optimizer.rule=adam", or "optimizer.custom.name=..." of a registered one.
+inline std::string optimizer_assignment(const OptimizerScheme& scheme) {
+  return concat("optimizer.",
+                optimizer_schemes().built_in(scheme) ? "rule=" : "custom.name=",
+                scheme.info.name);
+}
+
 /// What `check` finds; where it throws, that is what is broken.
 template <class Check>
 Finding caught(const char* name, Check&& check) {
@@ -124,5 +131,20 @@ Finding caught(const char* name, Check&& check) {
 
 /// The promise "replay" of two runs of one experiment.
 Finding equal_runs(const RunResult& first, const RunResult& second);
+
+/// The same of the two that `run` makes.
+template <class Run>
+Finding two_equal(Run&& run) {
+  const Trial first = run();
+  const Trial second = run();
+  return first.trouble.empty() ? equal_runs(first.result, second.result)
+                               : Finding{"replay", false, first.trouble};
+}
+
+/// That `found`, which `what` is a sentence about, is no more than ConformanceOptions::bound, if any.
+Finding within(const ConformanceOptions& options,
+               const char* check,
+               std::int64_t found,
+               const std::string& what);
 
 }  // namespace troupe::conformance

@@ -19,16 +19,11 @@ class DecoupledKit {
  public:
   DecoupledKit(const DecoupledScheme& scheme, const ConformanceOptions& options)
       : scheme_(scheme),
-        set_(choose(
-            (decoupled_schemes().built_in(scheme) ? "decoupled=" : "decoupled.custom.name=") +
-                scheme.info.name,
-            options.values)) {
-    for (const char* one : {"model.mlp.hidden=[8,8]",
-                            "model.mlp.activation=relu",
-                            "pipeline.stages=3",
-                            "pipeline.schedule=sequential"}) {
-      set_.emplace_back(one);
-    }
+        set_(with(choose("decoupled", decoupled_schemes(), scheme, options.values),
+                  {"model.mlp.hidden=[8,8]",
+                   "model.mlp.activation=relu",
+                   "pipeline.stages=3",
+                   "pipeline.schedule=sequential"})) {
     if (scheme.influence) {  // on one output, which is a value
       set_.emplace_back("data.teacher.values=true");
       set_.emplace_back("data.teacher.outputs=1");

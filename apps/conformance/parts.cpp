@@ -17,12 +17,8 @@ class CodecKit {
  public:
   CodecKit(const CodecScheme& scheme, const ConformanceOptions& options)
       : scheme_(scheme),
-        set_(choose(
-            (codecs().built_in(scheme) ? "replicas.codec.up=" : "replicas.codec.up.custom.name=") +
-                scheme.info.name,
-            options.values)) {
-    set_.push_back(concat("replicas.count=", kReplicas));
-    set_.push_back("clock.workers.spread=0.6");
+        set_(with(choose("replicas.codec.up", codecs(), scheme, options.values),
+                  {concat("replicas.count=", kReplicas), "clock.workers.spread=0.6"})) {
     if (scheme.velocity || scheme.votes) {
       set_.push_back("optimizer.rule=sgd");
     }
@@ -125,11 +121,7 @@ class CodecKit {
 class OptimizerKit {
  public:
   OptimizerKit(const OptimizerScheme& scheme, const ConformanceOptions& options)
-      : scheme_(scheme),
-        set_(choose(
-            (optimizer_schemes().built_in(scheme) ? "optimizer.rule=" : "optimizer.custom.name=") +
-                scheme.info.name,
-            options.values)) {}
+      : scheme_(scheme), set_(choose(optimizer_assignment(scheme), options.values)) {}
 
   Result<std::vector<Finding>> run() {
     const auto made = replicas_blueprint(set_);

@@ -99,9 +99,7 @@ Assignments first_fitting(const PolicyScheme& policy) {
   if (policy.goes_with) {
     for (const OptimizerScheme& optimizer : optimizer_schemes()) {
       if (policy.goes_with(optimizer)) {
-        return {concat(
-            optimizer_schemes().built_in(optimizer) ? "optimizer.rule=" : "optimizer.custom.name=",
-            optimizer.info.name)};
+        return {optimizer_assignment(optimizer)};
       }
     }
   }
@@ -113,10 +111,8 @@ class PolicyKit {
   PolicyKit(const PolicyScheme& scheme, const ConformanceOptions& options)
       : scheme_(scheme),
         options_(options),
-        choice_(choose(weights_assignment(scheme), options.values)),
-        optimizer_(first_fitting(scheme)) {
-    choice_.insert(choice_.end(), optimizer_.begin(), optimizer_.end());
-  }
+        optimizer_(first_fitting(scheme)),
+        choice_(with(choose(weights_assignment(scheme), options.values), optimizer_)) {}
 
   Result<std::vector<Finding>> run() {
     follow_all();
@@ -128,11 +124,10 @@ class PolicyKit {
 
  private:
   Assignments pipe(const ScheduleScheme& schedule, int stages, int micro_batches) const {
-    Assignments all = choice_;
-    all.push_back(schedule_assignment(schedule));
-    all.push_back(concat("pipeline.stages=", stages));
-    all.push_back(concat("pipeline.micro_batches=", micro_batches));
-    return all;
+    return with(choice_,
+                {schedule_assignment(schedule),
+                 concat("pipeline.stages=", stages),
+                 concat("pipeline.micro_batches=", micro_batches)});
   }
 
   void follow_all() {
@@ -228,13 +223,11 @@ class PolicyKit {
   }
 
   Finding identity() const {
-    Assignments plain = optimizer_;
-    plain.push_back("pipeline.schedule=one_f_one_b");
     const PipelineTrial own = run_pipeline(pipe(*schedule_schemes().find("one_f_one_b"), 1, 1));
     if (!own.trouble.empty()) {
       return {"identity", false, "one stage: " + own.trouble};
     }
-    const PipelineTrial other = run_pipeline(plain);
+    const PipelineTrial other = run_pipeline(with(optimizer_, {"pipeline.schedule=one_f_one_b"}));
     const bool same = own.result.summary.weights_sha256 == other.result.summary.weights_sha256;
     return {"identity",
             true,
@@ -244,18 +237,13 @@ class PolicyKit {
   }
 
   Finding replay() const {
-    const PipelineTrial first = run_pipeline(shown_);
-    const PipelineTrial second = run_pipeline(shown_);
-    if (!first.trouble.empty()) {
-      return {"replay", false, first.trouble};
-    }
-    return equal_runs(first.result, second.result);
+    return two_equal([&] { return run_pipeline(shown_); });
   }
 
   const PolicyScheme& scheme_;
   const ConformanceOptions& options_;
-  Assignments choice_;
   Assignments optimizer_;
+  Assignments choice_;
   Assignments shown_;  // the pipe with the greatest delay
   std::int64_t late_ = 0;
   std::string refusal_;  // of the first pipe that it does not go with

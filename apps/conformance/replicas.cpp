@@ -1,12 +1,12 @@
 #include "apps/conformance/replicas.hpp"
 
+#include "apps/cli/text.hpp"
 #include "apps/conformance/kits.hpp"
 #include "kernels/stream.hpp"
+#include "kernels/wording.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <stdexcept>
 #include <utility>
@@ -33,12 +33,6 @@ constexpr const char* kTask = R"(
   }
   record { evaluate: false order: true weights: false }
 )";
-
-std::string two_digits(double number) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%.1e", number);
-  return text.data();
-}
 
 /// Does what the stage does, until its time has come.
 class Mortal final : public Machine {
@@ -103,9 +97,10 @@ double distance(const RunResult& a, const RunResult& b) {
 }  // namespace
 
 Result<Blueprint> replicas_blueprint(const Assignments& assignments) {
-  Assignments all{concat("stop.updates=", kReplicaUpdates), concat("stop.seconds=", kSecondsMax)};
-  all.insert(all.end(), assignments.begin(), assignments.end());
-  return blueprint_of(kTask, all);
+  return blueprint_of(
+      kTask,
+      with({concat("stop.updates=", kReplicaUpdates), concat("stop.seconds=", kSecondsMax)},
+           assignments));
 }
 
 ReplicaTrial run_replicas(const Assignments& assignments, const std::vector<Death>& deaths) {
@@ -185,19 +180,15 @@ Finding one_is_plain(Assignments assignments) {
   }
   return {"identity",
           std::isfinite(least),
-          concat("one replica: no plain optimizer; nearest is optimizer.rule ",
-                 nearest_rule,
-                 ", whose weights differ by ",
-                 two_digits(least),
-                 " of themselves"),
+          fill_in("one replica: no plain optimizer; nearest is optimizer.rule {}, whose weights "
+                  "differ by {} of themselves",
+                  nearest_rule,
+                  number(least, "%.1e")),
           false};
 }
 
 Finding two_equal_replicas(const Assignments& assignments) {
-  const ReplicaTrial first = run_replicas(assignments);
-  const ReplicaTrial second = run_replicas(assignments);
-  return first.trouble.empty() ? equal_runs(first.result, second.result)
-                               : Finding{"replay", false, first.trouble};
+  return two_equal([&] { return run_replicas(assignments); });
 }
 
 Finding resumes(Assignments assignments) {

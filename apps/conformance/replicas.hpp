@@ -15,9 +15,7 @@ namespace troupe::conformance {
 constexpr std::int64_t kReplicas = 4;
 constexpr std::int64_t kReplicaUpdates = 120;
 
-struct ReplicaTrial {
-  std::string trouble;  // why it did not end as it should; "" where it did
-  RunResult result;
+struct ReplicaTrial : Trial {
   Seen seen;
 };
 

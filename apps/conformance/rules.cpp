@@ -16,26 +16,21 @@ class RuleKit {
   Result<std::vector<Finding>> run() {
     // What is wrong with the options comes out before anything runs.
     TROUPE_TRY(replicas_blueprint(ruled({})));
+    const Assignments noisy = ruled({"clock.workers.spread=0.6", "replicas.shards=2"});
     return std::vector<Finding>{one_is_plain(ruled({})),
                                 accounts(),
                                 bound(),
                                 crash(),
-                                replay(),
-                                resumes(ruled({"clock.workers.spread=0.6", "replicas.shards=2"}))};
+                                two_equal_replicas(noisy),
+                                resumes(noisy)};
   }
 
  private:
   /// The rule with its options, for several replicas, and `more`.
   Assignments ruled(const Assignments& more) const {
-    const bool own = !rules().built_in(*rules().find(options_.rule));
-    Assignments all{concat("replicas.count=", kReplicas),
-                    (own ? "replicas.rule.custom.name=" : "replicas.rule=") + options_.rule};
-    for (const std::string& value : options_.values) {
-      all.push_back(own ? "replicas.rule.custom.values." + value
-                        : concat("replicas.rule.", options_.rule, ".", value));
-    }
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+    const Assignments chosen =
+        choose("replicas.rule", rules(), *rules().find(options_.rule), options_.values);
+    return with(with({concat("replicas.count=", kReplicas)}, chosen), more);
   }
 
   Finding accounts() const {
@@ -85,12 +80,12 @@ class RuleKit {
         largest = std::max(largest, lag_of(record));
       }
     }
-    const std::string what =
-        concat("one replica ten times slower: the largest staleness applied is ", largest);
-    if (!options_.bound) {
-      return {"bound", true, what + " (--bound N would hold it to N)"};
-    }
-    return {"bound", largest <= *options_.bound, concat(what, ", the bound ", *options_.bound)};
+    return within(options_,
+                  "bound",
+                  largest,
+                  concat("one replica ten times slower: the largest staleness applied is ",
+                         largest,
+                         options_.bound ? "" : " (--bound N would hold it to N)"));
   }
 
   Finding crash() const {
@@ -107,16 +102,6 @@ class RuleKit {
       died += t.seen.lost;
     }
     return {"crash", true, concat(died, " replicas died in ", kRuns, " runs, and all runs ended")};
-  }
-
-  Finding replay() const {
-    const Assignments set = ruled({"clock.workers.spread=0.6", "replicas.shards=2"});
-    const ReplicaTrial first = run_replicas(set);
-    const ReplicaTrial second = run_replicas(set);
-    if (!first.trouble.empty()) {
-      return {"replay", false, first.trouble};
-    }
-    return equal_runs(first.result, second.result);
   }
 
   const ConformanceOptions& options_;

@@ -2,6 +2,7 @@
 #include "apps/conformance/kits.hpp"
 #include "apps/conformance/trial.hpp"
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/schemes/schedules/schedule_scheme.hpp"
@@ -41,12 +42,10 @@ class ScheduleKit {
   };
 
   /// The pipe of so many stages and micro-batches.
-  Assignments pipe(int stages, int micro_batches, const Assignments& more = {}) const {
-    Assignments all = choice_;
-    all.push_back(concat("pipeline.stages=", stages));
-    all.push_back(concat("pipeline.micro_batches=", micro_batches));
-    all.insert(all.end(), more.begin(), more.end());
-    return all;
+  Assignments pipe(int stages, int micro_batches) const {
+    return with(
+        choice_,
+        {concat("pipeline.stages=", stages), concat("pipeline.micro_batches=", micro_batches)});
   }
 
   /// Every pipe that it is for. Error (usage) where its options are wrong.
@@ -121,21 +120,14 @@ class ScheduleKit {
     for (const Made& one : made_) {
       largest = std::max(largest, one.schedule.delay_max);
     }
-    std::string by_chunk;
-    for (const std::int64_t d : shown().schedule.delay) {
-      by_chunk += concat(by_chunk.empty() ? "" : ", ", d);
-    }
     const std::string what = fill_in(
         "on {} stages with {} micro-batches forwards are {} updates early, chunk by chunk; at most "
         "{} in all of these pipes",
         shown().stages,
         shown().micro_batches,
-        by_chunk,
+        joined(shown().schedule.delay, ", "),
         largest);
-    if (!options_.bound) {
-      return {"delay", true, what};
-    }
-    return {"delay", largest <= *options_.bound, concat(what, ", the bound ", *options_.bound)};
+    return within(options_, "delay", largest, what);
   }
 
   /// What the stages of a run read is what the sequence says, whatever their times.
@@ -204,12 +196,7 @@ class ScheduleKit {
 
   Finding replay() const {
     const Assignments set = pipe(shown().stages, shown().micro_batches);
-    const PipelineTrial first = run_pipeline(set);
-    const PipelineTrial second = run_pipeline(set);
-    if (!first.trouble.empty()) {
-      return {"replay", false, first.trouble};
-    }
-    return equal_runs(first.result, second.result);
+    return two_equal([&] { return run_pipeline(set); });
   }
 
   /// Of the pipes that can be run on the kit's network, the one that shows most.
@@ -245,6 +232,15 @@ Finding equal_runs(const RunResult& first, const RunResult& second) {
           fill_in("two equal runs: {} orders of messages, {} weights",
                   order ? "equal" : "different",
                   weights ? "equal" : "different")};
+}
+
+Finding within(const ConformanceOptions& options,
+               const char* check,
+               std::int64_t found,
+               const std::string& what) {
+  return {check,
+          found <= options.bound.value_or(found),
+          options.bound ? concat(what, ", the bound ", *options.bound) : what};
 }
 
 Result<std::vector<Finding>> check_schedule_conformance(const ScheduleScheme& scheme,

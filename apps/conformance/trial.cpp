@@ -37,6 +37,11 @@ struct Applied final : RecordSink {
 
 }  // namespace
 
+Assignments with(Assignments all, const Assignments& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
 Result<Blueprint> blueprint_of(std::string_view task, const Assignments& assignments) {
   auto e = parse_experiment(task, "conformance");
   TROUPE_CHECK(e, "[conformance] ", e.error().message);
@@ -48,9 +53,7 @@ Result<Blueprint> blueprint_of(std::string_view task, const Assignments& assignm
 }
 
 Result<Blueprint> pipeline_blueprint(const Assignments& assignments) {
-  Assignments all{concat("stop.updates=", kUpdates)};
-  all.insert(all.end(), assignments.begin(), assignments.end());
-  return blueprint_of(kPipeline, all);
+  return blueprint_of(kPipeline, with({concat("stop.updates=", kUpdates)}, assignments));
 }
 
 PipelineTrial run_pipeline(const Assignments& assignments) {
