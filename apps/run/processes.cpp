@@ -269,76 +269,68 @@ Result<Played> come_and_play(Console& console,
 
 }  // namespace
 
-int play_as_rank(Console& console, const Players& players) {
+Result<int> play_as_rank(Console& console, const Players& players) {
   auto played = come_and_play(console, players, kLeadMax);
   while (played && played->again) {
     played = come_and_play(console, players, kLeadAgainMax);
   }
-  return played ? played->exit_code : fail(console, played.error());
+  TROUPE_TRY(played);
+  return played->exit_code;
 }
 
-int play_as_started(Console& console) {
+Result<int> play_as_started() {
   end_with_the_starter();
   mind_the_lead_alone();
   auto lead = std::make_unique<DescriptorStream>(kInherited, kInherited);
   const auto invitation = read_invitation(*lead);
   if (!invitation) {
-    return fail(console,
-                {ErrorKind::usage,
+    return Error{ErrorKind::usage,
                  "node: name --listen HOST:PORT to wait for leads here (`troupe run --processes` "
-                 "starts its own)"});
+                 "starts its own)"};
   }
-  if (auto fits = check_invitation(*invitation, version()); !fits) {
-    return fail(console, fits.error());
-  }
+  TROUPE_TRY(check_invitation(*invitation, version()));
   return play_part(*invitation, std::move(lead), "").exit_code;
 }
 
-int play_over_ssh(Console& console) {
+Result<int> play_over_ssh() {
   mind_the_lead_alone();
   const char* const connection = std::getenv("SSH_CONNECTION");
   std::istringstream words(connection ? connection : "");
   std::string host;  // of the client, its port, of this end
   words >> host >> host >> host;
   if (!is_ip(host)) {
-    return fail(console,
-                {ErrorKind::usage,
-                 "node: --stdio is for ssh, whose SSH_CONNECTION tells the address of this host"});
+    return Error{ErrorKind::usage,
+                 "node: --stdio is for ssh, whose SSH_CONNECTION tells the address of this host"};
   }
   auto lead = standard_stream();
   const auto invitation = read_invitation(*lead);
   if (!invitation) {
-    return fail(console,
-                {ErrorKind::usage, "node: --stdio: stdin does not come from the lead of a run"});
+    return Error{ErrorKind::usage, "node: --stdio: stdin does not come from the lead of a run"};
   }
   if (auto fits = check_invitation(*invitation, version()); !fits) {
     refuse_invitation(*lead, fits.error());
-    return fail(console, fits.error());
+    return fits.error();
   }
   return play_part(*invitation, std::move(lead), host).exit_code;
 }
 
-int play_for_visitors(Console& console, const NodeOptions& options) {
+Result<int> play_for_visitors(Console& console, const NodeOptions& options) {
   const auto at = parse_address(options.listen);
   if (!at) {
-    return fail(console, {ErrorKind::usage, "--listen: " + at.error().message});
+    return Error{ErrorKind::usage, "--listen: " + at.error().message};
   }
   if (!options.address.empty() && !is_ip(options.address)) {
-    return fail(console,
-                usage_error("--address: \"{}\" is no address as numbers", options.address));
+    return usage_error("--address: \"{}\" is no address as numbers", options.address);
   }
   std::optional<Credentials> credentials;
   if (!options.keys.empty()) {
-    auto loaded = Credentials::load(options.keys);
-    if (!loaded) {
-      return fail(console, {loaded.error().kind, "--keys: " + loaded.error().message});
-    }
+    auto loaded = prefixed("--keys: ", Credentials::load(options.keys));
+    TROUPE_TRY(loaded);
     credentials = *std::move(loaded);
   }
-  const auto listening = listen_at(*at, credentials ? Nearness::anywhere : Nearness::this_machine);
-  if (!listening) {
-    return fail(console, {listening.error().kind, "--listen: " + listening.error().message});
-  }
+  const auto listening = prefixed(
+      "--listen: ", listen_at(*at, credentials ? Nearness::anywhere : Nearness::this_machine));
+  TROUPE_TRY(listening);
   console.err << "troupe: listening at " << near_address(*listening)
               << (credentials ? " as " + credentials->name() : "") << std::endl;
   const Host host(console, credentials ? &*credentials : nullptr, options.address);

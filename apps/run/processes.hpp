@@ -62,7 +62,7 @@ Result<RunResult> run_in_processes(const Blueprint& blueprint,
                                    std::ostream* notes);
 
 /// What a process does that has come to play its part, `players.ranks` being of another than the lead; the exit code.
-int play_as_rank(Console& console, const Players& players);
+Result<int> play_as_rank(Console& console, const Players& players);
 
 // -- `troupe node`: each returns the exit code -----------------------------------------------------
 
@@ -75,10 +75,10 @@ struct NodeOptions {
 };
 
 /// One that a lead has started on its own machine.
-int play_as_started(Console& console);
+Result<int> play_as_started();
 /// One that a lead has started through ssh: its standard input and output are the stream to the lead.
-int play_over_ssh(Console& console);
+Result<int> play_over_ssh();
 /// One that waits for leads.
-int play_for_visitors(Console& console, const NodeOptions& options);
+Result<int> play_for_visitors(Console& console, const NodeOptions& options);
 
 }  // namespace troupe

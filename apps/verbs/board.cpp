@@ -77,9 +77,7 @@ Result<BoardPart> part_of(const BoardArguments& arguments) {
       [&](const std::string& kind,
           const std::vector<std::string>& wanted) -> Result<std::vector<const BoardLine*>> {
     const auto names = chosen("--" + kind, wanted, board().names_of(kind));
-    if (!names) {
-      return names.error();
-    }
+    TROUPE_TRY(names);
     std::vector<const BoardLine*> found = board().of_kind(kind);
     std::erase_if(found, [&](const BoardLine* line) {
       return std::find(names->begin(), names->end(), line->name()) == names->end();
@@ -87,18 +85,12 @@ Result<BoardPart> part_of(const BoardArguments& arguments) {
     return found;
   };
   auto networks = lines("network", arguments.networks);
-  if (!networks) {
-    return networks.error();
-  }
+  TROUPE_TRY(networks);
   auto schemes = lines("scheme", arguments.schemes);
-  if (!schemes) {
-    return schemes.error();
-  }
+  TROUPE_TRY(schemes);
   const std::vector<std::string> all = board().names_of("condition");
   auto conditions = chosen("--condition", arguments.conditions, all);
-  if (!conditions) {
-    return conditions.error();
-  }
+  TROUPE_TRY(conditions);
   if (conditions->front() != all.front()) {
     conditions->insert(conditions->begin(), all.front());
   }
@@ -109,34 +101,24 @@ Result<BoardPart> part_of(const BoardArguments& arguments) {
 Result<void> check_data(const BoardLine& network, const BoardLine& scheme, std::string condition) {
   const auto experiment = load_experiment(std::string(kDefaultPreset),
                                           board().settings(network, condition, scheme).front());
-  if (!experiment) {
-    return experiment.error();
-  }
+  TROUPE_TRY(experiment);
   const auto blueprint = make_blueprint(*experiment);
   return !blueprint && blueprint.error().kind == ErrorKind::data ? blueprint.error()
                                                                  : Result<void>();
 }
 
-int run_board(Console& console, const BoardArguments& arguments) {
+Result<int> run_board(Console& console, const BoardArguments& arguments) {
   const auto part = part_of(arguments);
-  if (!part) {
-    return fail(console, part.error());
-  }
+  TROUPE_TRY(part);
   for (const BoardLine* network : part->networks) {
     const auto there = check_data(*network, *part->schemes.front(), part->conditions.front());
-    if (!there) {
-      return fail(console, there.error());
-    }
+    TROUPE_TRY(there);
   }
   if (!KeptTrials::are_in(arguments.out)) {
-    if (auto made = make_run_directory(arguments.out); !made) {
-      return fail(console, made.error());
-    }
+    TROUPE_TRY(make_run_directory(arguments.out));
   }
   auto kept = KeptTrials::open_any(arguments.out, "virtual", maker_of_trials());
-  if (!kept) {
-    return fail(console, kept.error());
-  }
+  TROUPE_TRY(kept);
   const Interrupts interrupts;
   StatusLine line(console.err, console.terminal);
   const CampaignOptions options{.seeds = arguments.seeds,
@@ -162,9 +144,7 @@ int run_board(Console& console, const BoardArguments& arguments) {
   for (const auto& [name, text] : {std::pair{"board.csv", board_csv(cells)},
                                    {"curves.csv", board_curves(cells)},
                                    {"board.md", board_page(board(), cells, makers)}}) {
-    if (auto written = write_file(std::filesystem::path(arguments.out) / name, text); !written) {
-      return fail(console, written.error());
-    }
+    TROUPE_TRY(write_file(std::filesystem::path(arguments.out) / name, text));
   }
   console.out << "files    " << arguments.out << ": board.md, board.csv, curves.csv" << std::endl;
   if (Interrupts::count() > 0) {

@@ -7,6 +7,7 @@
 #include "apps/run/phases.hpp"
 #include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/hugging_face.hpp"
@@ -36,11 +37,7 @@ struct CkptArguments {
 };
 
 std::string shape_text(const SafetensorsEntry& entry) {
-  std::string text;
-  for (const std::int64_t extent : entry.shape) {
-    text += (text.empty() ? "" : ", ") + std::to_string(extent);
-  }
-  return '(' + text + ')';
+  return '(' + joined(entry.shape, ", ") + ')';
 }
 
 /// A name from a file, safe for a terminal.
@@ -68,14 +65,6 @@ Result<std::vector<SafetensorsEntry>> selection(const SafetensorsFile& file,
         arguments.only);
   }
   return entries;
-}
-
-Result<void> refuse_existing(const std::string& path) {
-  std::error_code code;
-  if (std::filesystem::exists(std::filesystem::symlink_status(path, code))) {
-    return Error{ErrorKind::usage, concat("ckpt: ", path, " exists already; name a new file")};
-  }
-  return {};
 }
 
 /// "6 tensors, 235,146 elements, 0.897 MiB"
@@ -112,7 +101,7 @@ Result<std::string> list(const CkptArguments& arguments) {
 
 Result<std::string> export_weights(const CkptArguments& arguments) {
   const std::string& out = arguments.files[1];
-  TROUPE_TRY(refuse_existing(out));
+  TROUPE_TRY(check_is_new("ckpt: ", out));
   auto file = SafetensorsFile::open(weights_path(arguments.files[0]));
   TROUPE_TRY(file);
   if (arguments.hugging_face) {
@@ -142,7 +131,7 @@ std::vector<ParameterValues> starting_values(const Blueprint& blueprint) {
 
 Result<std::string> import_weights(const CkptArguments& arguments) {
   const std::string& out = arguments.files[2];
-  TROUPE_TRY(refuse_existing(out));
+  TROUPE_TRY(check_is_new("ckpt: ", out));
   auto experiment = load_experiment(arguments.files[1], arguments.assignments);
   TROUPE_TRY(experiment);
   experiment->clear_start_from();  // it may be what is to be made here
@@ -178,7 +167,7 @@ Result<std::string> import_weights(const CkptArguments& arguments) {
 
 Result<std::string> initial_weights(const CkptArguments& arguments) {
   const std::string& out = arguments.files[1];
-  TROUPE_TRY(refuse_existing(out));
+  TROUPE_TRY(check_is_new("ckpt: ", out));
   const auto blueprint =
       make_blueprint({.experiment = arguments.files[0], .assignments = arguments.assignments});
   TROUPE_TRY(blueprint);
@@ -262,12 +251,8 @@ constexpr std::array kActions{
 };
 
 Error unknown_action(const std::string& name) {
-  std::vector<std::string> names;
-  std::string legal;
-  for (const Action& action : kActions) {
-    names.emplace_back(action.name);
-    legal += (legal.empty() ? "" : ", ") + names.back();
-  }
+  const auto names = mapped<std::string>(kActions, &Action::name);
+  const std::string legal = joined(names, ", ");
   const std::string near = nearest(name, names);
   return {ErrorKind::usage,
           name.empty() ? concat("ckpt: say one of ", legal)

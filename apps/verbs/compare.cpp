@@ -103,9 +103,7 @@ Result<void> write_boards(const std::filesystem::path& folder, const Comparison&
     auto board = TensorBoard::open(folder / folder_name(concat(scheme.label, " seed=", trial.seed)),
                                    experiment,
                                    {.virtual_clock = true});
-    if (!board) {
-      return board.error();
-    }
+    TROUPE_TRY(board);
     for (const CurvePoint& point : trial.curve) {
       JsonObject line;
       line("kind", "evaluation")("step", point.updates)("epoch", point.epochs);
@@ -114,9 +112,7 @@ Result<void> write_boards(const std::filesystem::path& folder, const Comparison&
       (*board)->line(line.text());
     }
     (*board)->finish(trial.outcome == Outcome::finished);
-    if (auto closed = (*board)->file().close(); !closed) {
-      return closed.error();
-    }
+    TROUPE_TRY((*board)->file().close());
   }
   return {};
 }
@@ -252,26 +248,18 @@ Result<void> choose_folder(CompareArguments& arguments, std::optional<RunFolder>
   return KeptTrials::are_in(arguments.out) ? Result<void>() : make_run_directory(arguments.out);
 }
 
-int compare(Console& console, CompareArguments arguments) {
-  if (auto checked = check(arguments); !checked) {
-    return fail(console, checked.error());
-  }
+Result<int> compare(Console& console, CompareArguments arguments) {
+  TROUPE_TRY(check(arguments));
   auto prepared = prepare(arguments);
-  if (!prepared) {
-    return fail(console, prepared.error());
-  }
+  TROUPE_TRY(prepared);
   std::optional<RunFolder> numbered;
-  if (auto chosen = choose_folder(arguments, numbered); !chosen) {
-    return fail(console, chosen.error());
-  }
+  TROUPE_TRY(choose_folder(arguments, numbered));
   auto kept = KeptTrials::open(arguments.out,
                                prepared->schemes.schemes,
                                prepared->clock,
                                prepared->seeds,
                                maker_of_trials());
-  if (!kept) {
-    return fail(console, kept.error());
-  }
+  TROUPE_TRY(kept);
   const int jobs = jobs_of(
       arguments, prepared->schemes.schemes.size() * static_cast<std::size_t>(arguments.seeds));
   if (!arguments.quiet) {
@@ -287,7 +275,7 @@ int compare(Console& console, CompareArguments arguments) {
   }
   if (auto reported = report(console, *prepared, arguments.out, figure_size_of(arguments.size));
       !reported || !all_kept) {
-    return fail(console, !reported ? reported.error() : all_kept.error());
+    return !reported ? reported.error() : all_kept.error();
   }
   return code;
 }

@@ -4,6 +4,8 @@
 #include "apps/verbs/data_files.hpp"
 #include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
+#include "kernels/numeral.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "messages/other_names.hpp"
@@ -14,7 +16,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <filesystem>
 #include <memory>
 #include <ostream>
@@ -42,19 +43,7 @@ std::string near_to(const std::string& name, const std::vector<std::string>& nam
 }
 
 std::vector<std::string> set_names() {
-  std::vector<std::string> names;
-  for (const FetchSet& set : fetch_sets()) {
-    names.emplace_back(set.name);
-  }
-  return names;
-}
-
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) {
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
+  return mapped<std::string>(fetch_sets(), [&](const FetchSet& set) { return set.name; });
 }
 
 Result<const FetchSet*> find_set(const std::string& name) {
@@ -64,11 +53,11 @@ Result<const FetchSet*> find_set(const std::string& name) {
     }
   }
   const std::vector<std::string> names = set_names();
-  return name.empty() ? usage("say which: " + listed(names))
+  return name.empty() ? usage("say which: " + joined(names, ", "))
                       : usage(fill_in("there is no \"{}\" to fetch{} ({})",
                                       name,
                                       near_to(name, names),
-                                      listed(names)));
+                                      joined(names, ", ")));
 }
 
 /// FILE=HEX or, where the set is one file, HEX; by file.
@@ -83,15 +72,14 @@ Result<std::map<std::string, std::string>> sums(const FetchSet& set,
     std::transform(sum.begin(), sum.end(), sum.begin(), [](unsigned char c) {
       return static_cast<char>(std::tolower(c));
     });
-    std::vector<std::string> names;
-    for (const FetchFile& one : set.files) {
-      names.emplace_back(one.name);
-    }
+    std::vector<std::string> names =
+        mapped<std::string>(set.files, [&](const FetchFile& one) { return one.name; });
     if (!named && names.size() > 1) {
-      return usage(concat("--sha256: say of which file, as FILE=SUM (", listed(names), ")"));
+      return usage(concat("--sha256: say of which file, as FILE=SUM (", joined(names, ", "), ")"));
     }
     if (std::find(names.begin(), names.end(), file) == names.end()) {
-      return usage(concat("--sha256: ", set.name, " has no ", file, " (", listed(names), ")"));
+      return usage(
+          concat("--sha256: ", set.name, " has no ", file, " (", joined(names, ", "), ")"));
     }
     if (sum.size() != 64 || sum.find_first_not_of("0123456789abcdef") != sum.npos) {
       return usage(concat("--sha256: \"", sum, "\" is not 64 hexadecimal digits"));
@@ -199,9 +187,8 @@ struct Stack {
 constexpr std::int64_t kBatchesMax = 100'000;
 
 Result<std::int64_t> parse_count(const std::string& text) {
-  std::int64_t count = 0;
-  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (code != std::errc{} || end != text.data() + text.size() || count < 1 || count > kBatchesMax) {
+  const std::int64_t count = numeral<std::int64_t>(text).value_or(0);
+  if (count < 1 || count > kBatchesMax) {
     return usage(concat("COUNT: \"", text, "\" is no number from 1 to ", kBatchesMax));
   }
   return count;
@@ -216,10 +203,7 @@ Result<std::string> write_batches(const DataArguments& arguments) {
   const std::string& out = arguments.words[2];
   const auto count = parse_count(arguments.words[1]);
   TROUPE_TRY(count);
-  std::error_code code;
-  if (std::filesystem::exists(std::filesystem::symlink_status(out, code))) {
-    return usage(concat(out, " exists already; name a new file"));
-  }
+  TROUPE_TRY(check_is_new("data: ", out));
   const auto blueprint =
       make_blueprint({.experiment = arguments.words[0], .assignments = arguments.assignments});
   TROUPE_TRY(blueprint);
@@ -264,7 +248,7 @@ Result<int> data(Console& console, const DataArguments& arguments) {
   }
   return usage(arguments.what.empty()
                    ? "say fetch, batches, tokenize or convert; what can be fetched: " +
-                         listed(set_names())
+                         joined(set_names(), ", ")
                    : fill_in("\"{}\" is none of fetch, batches, tokenize and convert{}",
                              arguments.what,
                              near_to(arguments.what, {"fetch", "batches", "tokenize", "convert"})));
@@ -285,7 +269,7 @@ Command declare_data() {
                    "data.tokens; convert TABLE.csv DIR: writes a table as arrays, for data.arrays"},
            {.names = "WORDS",
             .value = &arguments->words,
-            .doc = concat("NAME: ", listed(set_names()))},
+            .doc = concat("NAME: ", joined(set_names(), ", "))},
            {.names = "--to",
             .value = &arguments->to,
             .doc = "folder of the files (default: NAME in $XDG_CACHE_HOME/troupe or "

@@ -1,6 +1,7 @@
 #include "apps/verbs/data_files.hpp"
 
 #include "apps/presets/presets.hpp"
+#include "apps/verbs/verb.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "runtime/data/csv_convert.hpp"
@@ -26,10 +27,7 @@ Result<std::string> write_tokens(const std::vector<std::string>& words,
     return usage_of("it is `troupe data tokenize [--vocabulary DIR] TEXT OUT.bin`");
   }
   const std::string& out = words[1];
-  std::error_code code;
-  if (std::filesystem::exists(std::filesystem::symlink_status(out, code))) {
-    return usage_of(concat(out, " exists already; name a new file"));
-  }
+  TROUPE_TRY(check_is_new("data: ", out));
   proto::Vocabulary options;
   if (vocabulary_folder.empty()) {
     options.mutable_bytes();

@@ -6,6 +6,7 @@
 #include "kernels/device.hpp"
 #include "kernels/group_mean.hpp"
 #include "kernels/instruction_set.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/tiles.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/cluster/tls.hpp"
@@ -102,10 +103,7 @@ std::string precisions_text() {
   std::string text;
   for (const DeviceInfo& info : devices()) {
     text += concat(text.empty() ? "" : "; ", to_string(info.device), ' ');
-    const std::vector<Precision> able = precisions(info.device);
-    for (const Precision precision : able) {
-      text += concat(precision == able.front() ? "" : ", ", to_string(precision));
-    }
+    text += joined(precisions(info.device), ", ", [](Precision one) { return to_string(one); });
   }
   return text;
 }

@@ -4,6 +4,7 @@
 #include "apps/run/trained.hpp"
 #include "apps/verbs/endings.hpp"
 #include "apps/verbs/verb.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/data/preparation.hpp"
 #include "runtime/data/sample_names.hpp"
@@ -40,11 +41,7 @@ bool is_without_target(const Dataset& data) {
 
 /// The network, where it has data to judge it by. Error (usage) for `verb` besides.
 Result<Blueprint> open(const std::string& verb, const EvalArguments& arguments) {
-  std::error_code code;
-  if (!arguments.out.empty() &&
-      std::filesystem::exists(std::filesystem::symlink_status(arguments.out, code))) {
-    return usage_error("{}: --out: {} exists already; name a new file", verb, arguments.out);
-  }
+  TROUPE_TRY(check_is_new(verb + ": --out: ", arguments.out));
   auto blueprint = trained_blueprint(verb, arguments.trained);
   if (blueprint && blueprint->network.loss == Loss::sum) {
     return Error{
@@ -151,14 +148,9 @@ std::string to_json(const EvalArguments& arguments, const Blueprint& b, const Ev
     all.add("accuracy", e.accuracy);
   }
   if (!e.confusion.empty()) {
-    std::string rows;
-    for (const std::vector<std::int64_t>& row : e.confusion) {
-      std::string counts;
-      for (const std::int64_t count : row) {
-        counts += concat(counts.empty() ? "" : ",", count);
-      }
-      rows += concat(rows.empty() ? "" : ",", "\n    [", counts, "]");
-    }
+    const std::string rows = joined(e.confusion, ",", [](const std::vector<std::int64_t>& row) {
+      return "\n    [" + joined(row, ",") + "]";
+    });
     std::string names;
     for (std::size_t c = 0; c < e.confusion.size(); ++c) {
       names += concat(names.empty() ? "" : ",", json_string(class_name(*b.data, c)));

@@ -16,9 +16,9 @@ Result<int> play(Console& console, const NodeOptions& options) {
     return Error{ErrorKind::usage, "node: --keys, --address and --once go with --listen HOST:PORT"};
   }
   if (options.over_ssh) {
-    return play_over_ssh(console);
+    return play_over_ssh();
   }
-  return options.listen.empty() ? play_as_started(console) : play_for_visitors(console, options);
+  return options.listen.empty() ? play_as_started() : play_for_visitors(console, options);
 }
 
 }  // namespace

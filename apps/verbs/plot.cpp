@@ -77,35 +77,31 @@ std::string files_of(const Figure& figure, const std::filesystem::path& folder) 
   return files;
 }
 
-int plot(Console& console, const PlotArguments& arguments) {
-  const auto curves = curves_in(arguments.folders);
-  if (!curves) {
-    return fail(console, {curves.error().kind, "plot: " + curves.error().message});
-  }
+Result<int> plot(Console& console, const PlotArguments& arguments) {
+  const auto curves = prefixed("plot: ", curves_in(arguments.folders));
+  TROUPE_TRY(curves);
   const Figure figure = figure_of(*curves, arguments.title, figure_size_of(arguments.size));
   if (figure_script(figure).empty()) {
-    return fail(console,
-                {ErrorKind::data,
+    return Error{ErrorKind::data,
                  "plot: there is nothing to draw in these folders yet: no loss and no evaluation "
-                 "has been recorded"});
+                 "has been recorded"};
   }
   std::optional<RunFolder> numbered;
   std::string folder = arguments.out;
   if (folder.empty()) {
     auto made = RunFolder::make(folder_of_runs(), "plot", RunFolder::Of::figures);
-    if (!made) {
-      return fail(console, made.error());
-    }
+    TROUPE_TRY(made);
     numbered.emplace(*std::move(made));
     folder = numbered->path().string();
   } else if (auto made = make_run_directory(folder); !made) {
-    return fail(console, made.error());
+    return made.error();
   }
   const auto drawn = draw_figure(folder, figure);
   if (const std::string files = files_of(figure, folder); !files.empty()) {
     console.out << "files    " << folder << ": " << files << std::endl;
   }
-  return drawn ? 0 : fail(console, drawn.error());
+  TROUPE_TRY(drawn);
+  return 0;
 }
 
 }  // namespace

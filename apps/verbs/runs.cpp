@@ -6,6 +6,7 @@
 #include "experiment.pb.h"
 #include "experiment/pipeline.pb.h"
 #include "experiment/replicas.pb.h"
+#include "kernels/sequences.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/input_file.hpp"
 #include "runtime/record/json.hpp"
@@ -65,11 +66,7 @@ std::string scheme_of(const proto::Experiment& e) {
   if (const std::string method = choice_name(e.decoupled()); !method.empty() && method != "none") {
     words.push_back(method);
   }
-  std::string text;
-  for (const std::string& word : words) {
-    text += (text.empty() ? "" : ", ") + word;
-  }
-  return text.empty() ? "plain" : text;
+  return words.empty() ? "plain" : joined(words, ", ");
 }
 
 /// The last lines of metrics.jsonl say how far the run has come.
@@ -192,11 +189,11 @@ std::string when(std::time_t at) {
   return {text.data(), std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M", &there)};
 }
 
-int list_runs(Console& console, const std::string& folder, bool json) {
+Result<int> list_runs(Console& console, const std::string& folder, bool json) {
   const std::string where = folder.empty() ? folder_of_runs() : folder;
   std::error_code code;
   if (!fs::is_directory(where, code)) {
-    return fail(console, {ErrorKind::usage, concat("runs: there is no folder ", where)});
+    return Error{ErrorKind::usage, concat("runs: there is no folder ", where)};
   }
   std::vector<FoundRun> runs = runs_in(where);
   if (runs.empty()) {

@@ -5,22 +5,19 @@
 #include "apps/cli/text.hpp"
 #include "apps/run/trained.hpp"
 #include "apps/verbs/verb.hpp"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <ostream>
 
 namespace troupe {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct SharpnessArguments {
   TrainedArguments trained;
@@ -32,25 +29,15 @@ struct SharpnessArguments {
   bool quiet = false;
 };
 
-Error usage(std::string sentence) {
-  return {ErrorKind::usage, "sharpness: " + std::move(sentence)};
-}
-
-std::string decimal(double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return std::isfinite(value) ? text.data() : "not finite";
-}
-
 std::string to_text(const SharpnessArguments& arguments, const SharpnessReport& report) {
   std::vector<std::vector<std::string>> rows{{"epsilon", "largest loss", "phi"}};
   for (const Sharpness& s : report.at) {
-    rows.push_back({decimal(s.epsilon), decimal(s.loss_max), decimal(s.phi)});
+    rows.push_back({number(s.epsilon, "%.6g"), number(s.loss_max, "%.6g"), number(s.phi, "%.6g")});
   }
   return fill_in("weights    {}: {} parameters\nloss       {} over {}{} samples\nspace      {}\n{}",
                  arguments.trained.weights,
                  grouped(report.parameters),
-                 decimal(report.loss),
+                 number(report.loss, "%.6g"),
                  grouped(report.samples),
                  arguments.split == "train" ? " training" : " test",
                  arguments.subspace == 0
@@ -60,16 +47,10 @@ std::string to_text(const SharpnessArguments& arguments, const SharpnessReport& 
 }
 
 std::string to_json(const SharpnessArguments& arguments, const SharpnessReport& report) {
-  std::string list;
-  for (const Sharpness& s : report.at) {
-    list += fill_in("{}\n    {}",
-                    list.empty() ? "" : ",",
-                    JsonObject{}
-                        .add("epsilon", s.epsilon)
-                        .add("loss_max", s.loss_max)
-                        .add("phi", s.phi)
-                        .text());
-  }
+  const std::string list = joined(report.at, ",", [](const Sharpness& s) {
+    JsonObject at;
+    return "\n    " + at("epsilon", s.epsilon)("loss_max", s.loss_max)("phi", s.phi).text();
+  });
   return JsonObject(JsonObject::Layout::line_a_member)
              .add("weights", arguments.trained.weights)
              .add("parameters", report.parameters)
@@ -97,10 +78,7 @@ std::function<void(double)> told_progress(StatusLine& line) {
 }
 
 Result<std::string> sharpness(Console& console, const SharpnessArguments& arguments) {
-  std::error_code code;
-  if (!arguments.out.empty() && fs::exists(fs::symlink_status(arguments.out, code))) {
-    return usage("--out: " + arguments.out + " exists already; name a new file");
-  }
+  TROUPE_TRY(check_is_new("sharpness: --out: ", arguments.out));
   SharpnessOptions options{.epsilons = arguments.epsilons,
                            .subspace = arguments.subspace,
                            .seed = arguments.seed,
@@ -114,10 +92,8 @@ Result<std::string> sharpness(Console& console, const SharpnessArguments& argume
   if (!arguments.quiet) {
     options.progress = told_progress(line);
   }
-  const auto report = measure_sharpness(*blueprint, options);
-  if (!report) {
-    return Error{report.error().kind, "sharpness: " + report.error().message};
-  }
+  const auto report = prefixed("sharpness: ", measure_sharpness(*blueprint, options));
+  TROUPE_TRY(report);
   if (!arguments.out.empty()) {
     TROUPE_TRY(write_file(arguments.out, to_json(arguments, *report)));
   }

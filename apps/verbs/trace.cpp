@@ -2,6 +2,8 @@
 #include "apps/cli/text.hpp"
 #include "apps/run/tracing.hpp"
 #include "apps/verbs/verb.hpp"
+#include "kernels/sequences.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/record/trace_file.hpp"
 
@@ -41,14 +43,13 @@ Error no_trace(const fs::path& folder) {
       phases = concat("; its phases have one each, such as ", entry.path().string());
     }
   }
-  return {
-      ErrorKind::data,
-      concat("trace: ",
-             folder.string(),
-             " has no ",
-             kTraceFile,
-             phases.empty() ? ": a run writes it at its end, with --set record.trace=true" : phases,
-             has)};
+  return {ErrorKind::data,
+          fill_in("trace: {} has no {}{}{}",
+                  folder.string(),
+                  kTraceFile,
+                  phases.empty() ? ": a run writes it at its end, with --set record.trace=true"
+                                 : phases,
+                  has)};
 }
 
 double seconds(std::int64_t nanoseconds) {
@@ -88,45 +89,31 @@ std::string ledger_table(TraceLedger ledger) {
 }
 
 std::string ledger_csv(const TraceLedger& ledger) {
-  std::string text;
-  for (const std::vector<std::string>& row : ledger_rows(ledger)) {
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      text += (i > 0 ? "," : "") + csv_field(row[i]);
-    }
-    text += '\n';
-  }
-  return text;
+  return joined(ledger_rows(ledger), "", csv_line);
 }
 
-int show_trace(Console& console, const TraceArguments& arguments) {
+Result<int> show_trace(Console& console, const TraceArguments& arguments) {
   const fs::path file = fs::path(arguments.folder) / kTraceFile;
   std::error_code code;
   if (!fs::exists(file, code)) {
-    return fail(console, no_trace(arguments.folder));
+    return no_trace(arguments.folder);
   }
-  const auto ledger = read_ledger(file);
-  if (!ledger) {
-    return fail(console, {ledger.error().kind, "trace: " + ledger.error().message});
-  }
+  const auto ledger = prefixed("trace: ", read_ledger(file));
+  TROUPE_TRY(ledger);
   const fs::path shown = arguments.out.empty() ? file : fs::path(arguments.out);
   if (!arguments.out.empty() && !fs::copy_file(file, shown, code)) {
-    return fail(console,
-                {ErrorKind::lost, concat("trace: ", shown.string(), ": ", code.message())});
+    return Error{ErrorKind::lost, concat("trace: ", shown.string(), ": ", code.message())};
   }
-  console.out << concat(shown.string(),
-                        ": ",
-                        number(seconds(ledger->nanoseconds), "%.6f"),
-                        " s of the run's clock, ",
-                        grouped(static_cast<std::int64_t>(ledger->rows.size())),
-                        " actors, ",
-                        grouped(ledger->slices),
-                        " slices, ",
-                        grouped(ledger->flows),
-                        " flows; https://ui.perfetto.dev opens it\n");
+  console.out << fill_in(
+      "{}: {} s of the run's clock, {} actors, {} slices, {} flows; https://ui.perfetto.dev opens "
+      "it\n",
+      shown.string(),
+      number(seconds(ledger->nanoseconds), "%.6f"),
+      grouped(static_cast<std::int64_t>(ledger->rows.size())),
+      grouped(ledger->slices),
+      grouped(ledger->flows));
   if (!arguments.csv.empty()) {
-    if (const auto written = write_file(arguments.csv, ledger_csv(*ledger)); !written) {
-      return fail(console, {written.error().kind, "trace: " + written.error().message});
-    }
+    TROUPE_TRY(prefixed("trace: ", write_file(arguments.csv, ledger_csv(*ledger))));
   }
   if (arguments.ledger) {
     console.out << "seconds of each actor:\n" << ledger_table(*ledger);

@@ -2,11 +2,13 @@
 
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "messages/other_names.hpp"
 #include "runtime/record/json.hpp"
 
 #include <cmath>
+#include <filesystem>
 #include <ostream>
 
 namespace troupe {
@@ -30,12 +32,11 @@ std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
   std::vector<CommandOption> options{
       {.names = "EXPERIMENT",
        .value = &arguments.experiment,
-       .doc = concat("a preset, or a .textproto or .json file (default: ",
-                     kDefaultPreset,
-                     "); where data.csv or data.arrays is set, ",
-                     kOwnDataPreset,
-                     ", and where data.folder is, ",
-                     kOwnImagesPreset)}};
+       .doc = fill_in("a preset, or a .textproto or .json file (default: {}); where data.csv or "
+                      "data.arrays is set, {}, and where data.folder is, {}",
+                      kDefaultPreset,
+                      kOwnDataPreset,
+                      kOwnImagesPreset)}};
   const auto set =
       set_options(arguments, "sets a key, or selects a choice with its defaults; repeatable");
   options.insert(options.end(), set.begin(), set.end());
@@ -93,6 +94,13 @@ Result<Blueprint> make_blueprint(const ExperimentArguments& arguments) {
 int fail(Console& console, const Error& error) {
   console.err << "troupe: " << error.message << '\n';
   return static_cast<int>(error.kind);
+}
+
+Result<void> check_is_new(const std::string& before, const std::string& path) {
+  std::error_code code;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, code))
+             ? usage_error("{}{} exists already; name a new file", before, path)
+             : Result<void>();
 }
 
 Result<int> tell(Console& console, const Result<std::string>& text) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -96,6 +97,15 @@ Result<Blueprint> make_blueprint(const ExperimentArguments& arguments);
 
 /// "troupe: sentence" on err; the exit code of the error's kind.
 int fail(Console& console, const Error& error);
+
+/// The same, with `before` in front of what an error says.
+template <class T>
+Result<T> prefixed(const std::string& before, Result<T> result) {
+  return result ? std::move(result) : Error{result.error().kind, before + result.error().message};
+}
+
+/// Error (usage) where there is a file of that name: "BEFOREPATH exists already; name a new file".
+Result<void> check_is_new(const std::string& before, const std::string& path);
 
 /// Puts the text on out; 0.
 Result<int> tell(Console& console, const Result<std::string>& text);

@@ -4,6 +4,7 @@
 #include "apps/verbs/verb.hpp"
 #include "apps/watch/now.hpp"
 #include "apps/watch/page.hpp"
+#include "kernels/sequences.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/serve/http.hpp"
@@ -53,10 +54,8 @@ std::int64_t number_in_query(const HttpRequest& request, const char* name) {
 /// What the page asks for, and another watch.
 std::map<std::string, HttpHandler> pages_of(const std::vector<Watched>& runs) {
   const auto list = [&runs](const HttpRequest&) {
-    std::string names;
-    for (const Watched& run : runs) {
-      names += (names.empty() ? "" : ",") + json_string(run.name);
-    }
+    std::string names =
+        joined(runs, ",", [&](const Watched& run) { return json_string(run.name); });
     return HttpReply{.body = JsonObject{}.raw("runs", "[" + names + "]").text(),
                      .type = "application/json"};
   };
@@ -80,19 +79,16 @@ std::map<std::string, HttpHandler> pages_of(const std::vector<Watched>& runs) {
           {"/run", piece}};
 }
 
-int watch(Console& console, const WatchArguments& arguments) {
-  const auto runs = find_watched(arguments.named, arguments.token);
-  if (!runs) {
-    return fail(console, {runs.error().kind, "watch: " + runs.error().message});
-  }
+Result<int> watch(Console& console, const WatchArguments& arguments) {
+  const auto runs = prefixed("watch: ", find_watched(arguments.named, arguments.token));
+  TROUPE_TRY(runs);
   Interrupts interrupts;
   const auto server =
-      HttpServer::start({.address = arguments.address,
-                         .token = is_loopback(arguments.address) ? "" : arguments.token},
-                        pages_of(*runs));
-  if (!server) {
-    return fail(console, {server.error().kind, "watch: " + server.error().message});
-  }
+      prefixed("watch: ",
+               HttpServer::start({.address = arguments.address,
+                                  .token = is_loopback(arguments.address) ? "" : arguments.token},
+                                 pages_of(*runs)));
+  TROUPE_TRY(server);
   console.out << "watch    " << server->url_with_token() << std::endl;
   for (const Watched& run : *runs) {
     console.err << table({{run.name}}, "         ");
@@ -104,11 +100,9 @@ int watch(Console& console, const WatchArguments& arguments) {
   return 0;
 }
 
-int top(Console& console, const WatchArguments& arguments) {
-  const auto found = find_watched(arguments.named, arguments.token);
-  if (!found) {
-    return fail(console, {found.error().kind, "top: " + found.error().message});
-  }
+Result<int> top(Console& console, const WatchArguments& arguments) {
+  const auto found = prefixed("top: ", find_watched(arguments.named, arguments.token));
+  TROUPE_TRY(found);
   std::vector<RunNow> runs(found->begin(), found->end());
   const bool redraws =
       !arguments.json && &console.out == &std::cout && ::isatty(STDOUT_FILENO) == 1;
@@ -117,9 +111,7 @@ int top(Console& console, const WatchArguments& arguments) {
     std::string text;
     std::string json;
     for (RunNow& run : runs) {
-      if (auto read = run.read_on(); !read) {
-        return fail(console, {read.error().kind, "top: " + read.error().message});
-      }
+      TROUPE_TRY(prefixed("top: ", run.read_on()));
       over = over && run.state().over;
       text += run.text(arguments.diagnose);
       json += (json.empty() ? "" : ",") + run.json();
@@ -140,15 +132,11 @@ int top(Console& console, const WatchArguments& arguments) {
   return 0;
 }
 
-int report(Console& console, const WatchArguments& arguments) {
-  const auto runs = find_watched(arguments.named, arguments.token);
-  if (!runs) {
-    return fail(console, {runs.error().kind, "report: " + runs.error().message});
-  }
-  const auto page = page_of(*runs);
-  if (!page) {
-    return fail(console, {page.error().kind, "report: " + page.error().message});
-  }
+Result<int> report(Console& console, const WatchArguments& arguments) {
+  const auto runs = prefixed("report: ", find_watched(arguments.named, arguments.token));
+  TROUPE_TRY(runs);
+  const auto page = prefixed("report: ", page_of(*runs));
+  TROUPE_TRY(page);
   std::filesystem::path out = arguments.out;
   if (out.empty()) {
     const std::filesystem::path first =
@@ -157,9 +145,7 @@ int report(Console& console, const WatchArguments& arguments) {
     out = (std::filesystem::is_directory(first, code) ? first : std::filesystem::path()) /
           "report.html";
   }
-  if (auto written = write_file(out, *page); !written) {
-    return fail(console, {written.error().kind, "report: " + written.error().message});
-  }
+  TROUPE_TRY(prefixed("report: ", write_file(out, *page)));
   console.out << "report   " << out.string() << ": " << mebibytes(static_cast<double>(page->size()))
               << std::endl;
   return 0;
