@@ -81,19 +81,9 @@ class Lstm final : public PlainLayer {
     const Tensor gates = stream.allocate({o_.length, batch, 4 * o_.width});
     const Tensor cells = stream.allocate({o_.length, batch, o_.width});
     saved = {in, y, gates, cells};
-    if (o_.rows == 0 || !pass.training) {  // a window of test data begins with zeros
-      lstm_forward(stream,
-                   {.x = in,
-                    .w_input = w[0],
-                    .w_hidden = w[1],
-                    .bias = bias,
-                    .y = y,
-                    .gates = gates,
-                    .cells = cells});
-      return y;
-    }
-    const Tensor before = buffers[0];
-    const Tensor after = stream.allocate(before.shape());
+    const bool goes_on = o_.rows > 0 && pass.training;  // a window of test data begins with zeros
+    const Tensor before = goes_on ? buffers[0] : Tensor{};
+    const Tensor after = goes_on ? stream.allocate(before.shape()) : Tensor{};
     lstm_forward(stream,
                  {.x = in,
                   .w_input = w[0],
@@ -102,10 +92,12 @@ class Lstm final : public PlainLayer {
                   .y = y,
                   .gates = gates,
                   .cells = cells,
-                  .before = state(before),
-                  .after = state(after)});
-    buffers[0] = after;
-    saved.insert(saved.end(), {before, after});
+                  .before = goes_on ? state(before) : LstmState{},
+                  .after = goes_on ? state(after) : LstmState{}});
+    if (goes_on) {
+      buffers[0] = after;
+      saved.insert(saved.end(), {before, after});
+    }
     return y;
   }
 
