@@ -184,36 +184,52 @@ class Convolution final : public PlainLayer {
   std::vector<ParameterSpec> parameters_;
 };
 
-/// Of a layer that does the same in every channel and every sample: `of` makes it anew for another shape.
-template <class Of>
-std::optional<LayerPart> pool_part(const Held& in, const WidthPart& part, Of&& of) {
-  if (in.holding == Holding::sum || !in.groups.empty()) {
-    return {};
-  }
-  LayerPart made{.out = in.holding};
-  if (in.holding == Holding::columns) {
-    made.layer = of(columns_of(in.whole, part));
-  }
-  return made;
-}
-
-class MaxPool final : public PlainLayer {
+/// What does the same in every channel and every sample: images of one shape in, of another one out.
+template <class Made>
+class Windowed : public PlainLayer {
  public:
-  MaxPool(std::string name, Shape input, ConvolutionGeometry geometry)
-      : PlainLayer(std::move(name)),
-        input_(input),
-        geometry_(geometry),
-        output_(windows(input, geometry, input[2])) {}
+  Windowed(std::string name, Shape input, ConvolutionGeometry geometry, Shape output)
+      : PlainLayer(std::move(name)), input_(input), geometry_(geometry), output_(output) {}
 
   Shape output_shape() const override { return output_; }
 
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    return pool_part(in, part, [&](const Shape& input) {
-      return std::make_shared<MaxPool>(name(), input, geometry_);
-    });
+    if (in.holding == Holding::sum || !in.groups.empty()) {
+      return {};
+    }
+    LayerPart made{.out = in.holding};
+    if (in.holding == Holding::columns) {
+      made.layer = std::make_shared<Made>(name(), columns_of(in.whole, part), geometry_);
+    }
+    return made;
   }
 
   bool takes_operands() const override { return true; }
+
+  std::int64_t saved_bytes() const override { return 0; }
+
+ protected:
+  /// `x` (B, from) as `kernel` makes it (B, to).
+  Tensor pooled(const Pass& pass,
+                decltype(average_pool_forward)& kernel,
+                const Tensor& x,
+                const Shape& from,
+                const Shape& to) const {
+    const std::int64_t rows = x.shape()[0];
+    Tensor y = pass.stream.allocate(with_batch(rows, to), x.type());
+    kernel(pass.stream, geometry_, x.reshape(with_batch(rows, from)), y);
+    return y;
+  }
+
+  Shape input_;  // (H, W, C)
+  ConvolutionGeometry geometry_;
+  Shape output_;
+};
+
+class MaxPool final : public Windowed<MaxPool> {
+ public:
+  MaxPool(std::string name, Shape input, ConvolutionGeometry geometry)
+      : Windowed(std::move(name), input, geometry, windows(input, geometry, input[2])) {}
 
   std::int64_t saved_bytes() const override { return 4 * output_.elements(); }
 
@@ -238,95 +254,40 @@ class MaxPool final : public PlainLayer {
     saved.clear();
     return dx;
   }
-
- private:
-  Shape input_;  // (H, W, C)
-  ConvolutionGeometry geometry_;
-  Shape output_;
 };
 
-/// `x` (B, from), the mean of each window: (B, to).
-Tensor window_means(const Pass& pass,
-                    const ConvolutionGeometry& geometry,
-                    const Tensor& x,
-                    const Shape& from,
-                    const Shape& to) {
-  const std::int64_t rows = x.shape()[0];
-  Tensor y = pass.stream.allocate(with_batch(rows, to), x.type());
-  average_pool_forward(pass.stream, geometry, x.reshape(with_batch(rows, from)), y);
-  return y;
-}
-
-/// The gradient of that: `x` (B, from) is of the means, the result (B, to) of what they are the means of.
-Tensor shared_among_windows(const Pass& pass,
-                            const ConvolutionGeometry& geometry,
-                            const Tensor& x,
-                            const Shape& from,
-                            const Shape& to) {
-  const std::int64_t rows = x.shape()[0];
-  Tensor y = pass.stream.allocate(with_batch(rows, to), x.type());
-  average_pool_backward(pass.stream, geometry, x.reshape(with_batch(rows, from)), y);
-  return y;
-}
-
-class AveragePool final : public PlainLayer {
+class AveragePool final : public Windowed<AveragePool> {
  public:
   AveragePool(std::string name, Shape input, ConvolutionGeometry geometry)
-      : PlainLayer(std::move(name)),
-        input_(input),
-        geometry_(geometry),
-        output_(windows(input, geometry, input[2])) {}
-
-  Shape output_shape() const override { return output_; }
-
-  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    return pool_part(in, part, [&](const Shape& input) {
-      return std::make_shared<AveragePool>(name(), input, geometry_);
-    });
-  }
-
-  bool takes_operands() const override { return true; }
-
-  std::int64_t saved_bytes() const override { return 0; }
+      : Windowed(std::move(name), input, geometry, windows(input, geometry, input[2])) {}
 
   Tensor transform(
       const Pass& pass, Parameters, LayerBuffers, const Tensor& x, Saved&) const override {
-    return window_means(pass, geometry_, x, input_, output_);
+    return pooled(pass, average_pool_forward, x, input_, output_);
   }
 
   Tensor transform_gradient(
       const Pass& pass, Parameters, Saved&, Tensor dy, bool want_dx) const override {
-    return want_dx ? shared_among_windows(pass, geometry_, dy, output_, input_) : Tensor{};
+    return want_dx ? pooled(pass, average_pool_backward, dy, output_, input_) : Tensor{};
   }
-
- private:
-  Shape input_;  // (H, W, C)
-  ConvolutionGeometry geometry_;
-  Shape output_;
 };
 
 /// Four times what the mean over windows of 2 x 2 does backwards, and the other way round: exact, as 4 is a power of 2.
-class Upsample final : public PlainLayer {
+class Upsample final : public Windowed<Upsample> {
  public:
-  Upsample(std::string name, Shape input)
-      : PlainLayer(std::move(name)), input_(input), output_{2 * input[0], 2 * input[1], input[2]} {}
+  static constexpr ConvolutionGeometry kTwoByTwo{.kernel = 2, .stride = 2};
 
-  Shape output_shape() const override { return output_; }
+  Upsample(std::string name, Shape input, ConvolutionGeometry geometry)
+      : Windowed(std::move(name), input, geometry, {2 * input[0], 2 * input[1], input[2]}) {}
 
-  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    return pool_part(
-        in, part, [&](const Shape& input) { return std::make_shared<Upsample>(name(), input); });
-  }
-
-  std::int64_t saved_bytes() const override { return 0; }
+  bool takes_operands() const override { return false; }
 
   Tensor transform(
       const Pass& pass, Parameters, LayerBuffers, const Tensor& x, Saved&) const override {
-    const std::int64_t rows = x.shape()[0];
-    const Tensor fourfold = pass.stream.allocate(with_batch(rows, input_));
-    copy(pass.stream, x.reshape(with_batch(rows, input_)), fourfold);
+    const Tensor fourfold = pass.stream.allocate(with_batch(x.shape()[0], input_));
+    copy(pass.stream, x.reshape(fourfold.shape()), fourfold);
     scale(pass.stream, fourfold, 4);
-    return shared_among_windows(pass, kTwoByTwo, fourfold, input_, output_);
+    return pooled(pass, average_pool_backward, fourfold, input_, output_);
   }
 
   Tensor transform_gradient(
@@ -334,16 +295,10 @@ class Upsample final : public PlainLayer {
     if (!want_dx) {
       return {};
     }
-    const Tensor dx = window_means(pass, kTwoByTwo, dy, output_, input_);
+    const Tensor dx = pooled(pass, average_pool_forward, dy, output_, input_);
     scale(pass.stream, dx, 4);
     return dx;
   }
-
- private:
-  static constexpr ConvolutionGeometry kTwoByTwo{.kernel = 2, .stride = 2};
-
-  Shape input_;  // (H, W, C)
-  Shape output_;
 };
 
 }  // namespace
@@ -366,7 +321,7 @@ std::shared_ptr<const Layer> average_pool_layer(std::string name,
 }
 
 std::shared_ptr<const Layer> upsample_layer(std::string name, Shape input) {
-  return std::make_shared<Upsample>(std::move(name), input);
+  return std::make_shared<Upsample>(std::move(name), input, Upsample::kTwoByTwo);
 }
 
 }  // namespace troupe
