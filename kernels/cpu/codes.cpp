@@ -56,6 +56,26 @@ T in_lanes(std::int64_t n, F&& f) {
   return total;
 }
 
+/// out[i] = of(i) for i below n.
+template <class T, class F>
+void each(T* out, std::int64_t n, F&& of) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = static_cast<T>(of(i));
+  }
+}
+
+/// out[i] = of(the i-th of n numbers of four bits).
+template <class F>
+void each_of_four_bits(const std::uint8_t* x, float* out, std::int64_t n, F&& of) {
+  for (std::int64_t i = 0; i < n / 2; ++i) {
+    out[2 * i] = of(x[i] & 15);
+    out[2 * i + 1] = of(x[i] >> 4);
+  }
+  if (n % 2 != 0) {
+    out[n - 1] = of(x[n / 2] & 15);
+  }
+}
+
 }  // namespace
 
 bool finite(const float* x, std::int64_t n) {
@@ -89,9 +109,7 @@ void subtract(float* x, const float* y, std::int64_t n) {
 }
 
 void left_of(const float* x, const float* y, float* left, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    left[i] = x[i] - y[i];
-  }
+  each(left, n, [&](std::int64_t i) { return x[i] - y[i]; });
 }
 
 void add_scaled(float a, const float* x, float* y, std::int64_t n) {
@@ -145,33 +163,23 @@ Moments moments(const float* x, std::int64_t n) {
 }
 
 void to_halves(const float* x, std::uint16_t* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<std::uint16_t>(coding::half_of(x[i]));
-  }
+  each(out, n, [&](std::int64_t i) { return coding::half_of(x[i]); });
 }
 
 void from_halves(const std::uint16_t* x, float* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = coding::float_of_half(x[i]);
-  }
+  each(out, n, [&](std::int64_t i) { return coding::float_of_half(x[i]); });
 }
 
 void to_bfloats(const float* x, std::uint16_t* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<std::uint16_t>(coding::bfloat_of(x[i]));
-  }
+  each(out, n, [&](std::int64_t i) { return coding::bfloat_of(x[i]); });
 }
 
 void from_bfloats(const std::uint16_t* x, float* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = coding::float_of_bfloat(x[i]);
-  }
+  each(out, n, [&](std::int64_t i) { return coding::float_of_bfloat(x[i]); });
 }
 
 void to_int8(const float* x, float inverse, float most, std::int8_t* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<std::int8_t>(coding::rounded(x[i], inverse, most));
-  }
+  each(out, n, [&](std::int64_t i) { return coding::rounded(x[i], inverse, most); });
 }
 
 void to_int8_at_random(const float* x,
@@ -180,15 +188,13 @@ void to_int8_at_random(const float* x,
                        const std::uint32_t* random,
                        std::int8_t* out,
                        std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<std::int8_t>(coding::rounded_at_random(x[i], inverse, most, random[i]));
-  }
+  each(out, n, [&](std::int64_t i) {
+    return coding::rounded_at_random(x[i], inverse, most, random[i]);
+  });
 }
 
 void from_int8(const std::int8_t* x, float factor, float* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = factor * static_cast<float>(x[i]);
-  }
+  each(out, n, [&](std::int64_t i) { return factor * static_cast<float>(x[i]); });
 }
 
 void pack_int4(const std::int8_t* x, std::uint8_t* out, std::int64_t n) {
@@ -201,39 +207,24 @@ void pack_int4(const std::int8_t* x, std::uint8_t* out, std::int64_t n) {
 }
 
 void from_int4(const std::uint8_t* x, float factor, float* out, std::int64_t n) {
-  const auto number = [factor](std::int32_t nibble) {
-    return factor * static_cast<float>((nibble ^ 8) - 8);
-  };
-  for (std::int64_t i = 0; i < n / 2; ++i) {
-    out[2 * i] = number(x[i] & 15);
-    out[2 * i + 1] = number(x[i] >> 4);
-  }
-  if (n % 2 != 0) {
-    out[n - 1] = number(x[n / 2] & 15);
-  }
+  each_of_four_bits(x, out, n, [factor](std::int32_t number) {
+    return factor * static_cast<float>((number ^ 8) - 8);
+  });
 }
 
 void to_e3m0(const float* x, float inverse, std::int8_t* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<std::int8_t>(coding::e3m0_of(x[i], inverse));
-  }
+  each(out, n, [&](std::int64_t i) { return coding::e3m0_of(x[i], inverse); });
 }
 
 void to_e3m0_at_random(
     const float* x, float inverse, const std::uint32_t* random, std::int8_t* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = static_cast<std::int8_t>(coding::e3m0_at_random(x[i], inverse, random[i]));
-  }
+  each(out, n, [&](std::int64_t i) { return coding::e3m0_at_random(x[i], inverse, random[i]); });
 }
 
 void from_e3m0(const std::uint8_t* x, float factor, float* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n / 2; ++i) {
-    out[2 * i] = factor * coding::float_of_e3m0(x[i]);
-    out[2 * i + 1] = factor * coding::float_of_e3m0(x[i] >> 4);
-  }
-  if (n % 2 != 0) {
-    out[n - 1] = factor * coding::float_of_e3m0(x[n / 2]);
-  }
+  each_of_four_bits(x, out, n, [factor](std::int32_t number) {
+    return factor * coding::float_of_e3m0(static_cast<std::uint32_t>(number));
+  });
 }
 
 void to_levels(const float* x,
@@ -253,9 +244,7 @@ void to_levels(const float* x,
 }
 
 void from_levels(const std::int8_t* x, float norm, float levels, float* out, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) {
-    out[i] = norm * (static_cast<float>(x[i]) / levels);
-  }
+  each(out, n, [&](std::int64_t i) { return norm * (static_cast<float>(x[i]) / levels); });
 }
 
 void to_signs_at_random(const float* x,
