@@ -17,7 +17,7 @@ std::string training(const std::string& model,
          " } data { batch_size: 128 glyphs { limit: 2048 test_limit: 10 } } "
          "optimizer { rule: momentum learning_rate: 0.01 } pipeline { stages: " +
          std::to_string(stages) + " " + more + " } stop { updates: " + std::to_string(updates) +
-         " } record { evaluate: false order: false gap_every: 0 }";
+         " }" + kBenchRecord;
 }
 
 /// A bare loop over `model` on samples as training() has them.
@@ -33,9 +33,8 @@ Row actors_against_loop(double seconds) {
   BareLoop loop = loop_of(kMlp);
   loop.steps(3);
   const double once = seconds_of([&] { loop.steps(10); }) / 10;
-  const auto updates = std::max<std::int64_t>(20, static_cast<std::int64_t>(seconds / 8 / once));
-  std::vector<double> ratios;
-  std::vector<double> rates;
+  const std::int64_t updates = as_many_as_fit(seconds / 8, once, 20);
+  Rounds rounds;
   for (int round = 0; round < turns(seconds, 5); ++round) {
     const double bare = seconds_of([&] { loop.steps(updates); }) / static_cast<double>(updates);
     Blueprint b = bench_blueprint(training(kMlp, 1, updates + 10));
@@ -43,13 +42,12 @@ Row actors_against_loop(double seconds) {
     Watch watch;
     run_on_threads(cast, watch, {});
     const double actors = watch.per_batch(9, updates + 9);
-    ratios.push_back(bare / actors);
-    rates.push_back(128 / actors);
+    rounds.add(128 / actors, bare / actors);
   }
   return {"actors against a bare loop",
-          number("%.0f samples/s", median(rates)),
+          number("%.0f samples/s", rounds.rate()),
           "the same kernels in a loop, MLP batch 128",
-          number("%.1f %%", 100 * median(ratios)),
+          rounds.percent(),
           ">= 97 %"};
 }
 
@@ -58,9 +56,8 @@ Row two_stages(double seconds) {
   BareLoop loop = loop_of(model);
   loop.steps(3);
   const double once = seconds_of([&] { loop.steps(10); }) / 10;
-  const auto updates = std::max<std::int64_t>(30, static_cast<std::int64_t>(seconds / 4 / once));
-  std::vector<double> ratios;
-  std::vector<double> speed_ups;
+  const std::int64_t updates = as_many_as_fit(seconds / 4, once, 30);
+  Rounds rounds;
   for (int round = 0; round < turns(seconds, 5); ++round) {
     const double bare = seconds_of([&] { loop.steps(updates); }) / static_cast<double>(updates);
     Blueprint b = bench_blueprint(
@@ -80,21 +77,18 @@ Row two_stages(double seconds) {
     double slowest = 0;
     double work = 0;
     for (const auto& actors : by_stage) {
-      double busy = 0;
-      for (const double s : watch.busy(actors, from, to)) {
-        busy += s;
-      }
+      const double busy = watch.busy(actors, from, to);
       slowest = std::max(slowest, busy);
       work += busy;
     }
     // Throughput in units of work over time, against total work / slowest stage.
-    ratios.push_back((work / (to - from)) / (work / slowest));
-    speed_ups.push_back(bare / (to - from) * static_cast<double>(updates));
+    rounds.add(bare / (to - from) * static_cast<double>(updates),
+               (work / (to - from)) / (work / slowest));
   }
   return {"two stages on two cores",
-          number("%.2f x one core's bare loop", median(speed_ups)),
+          number("%.2f x one core's bare loop", rounds.rate()),
           "total work / slowest stage",
-          number("%.1f %%", 100 * median(ratios)),
+          rounds.percent(),
           ">= 90 %"};
 }
 

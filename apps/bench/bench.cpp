@@ -10,6 +10,7 @@
 #include "apps/bench/training.hpp"
 #include "apps/cli/text.hpp"
 #include "kernels/result.hpp"
+#include "kernels/sequences.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -74,11 +75,7 @@ const std::vector<Bench>& benches() {
 
 const std::vector<std::string>& bench_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all;
-    for (const Bench& bench : benches()) {
-      all.push_back(bench.name);
-    }
-    return all;
+    return mapped<std::string>(benches(), [&](const Bench& bench) { return bench.name; });
   }();
   return names;
 }

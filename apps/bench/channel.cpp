@@ -2,6 +2,7 @@
 
 #include "apps/bench/benches.hpp"
 #include "kernels/check.hpp"
+#include "kernels/wording.hpp"
 #include "messages/tensor_bytes.hpp"
 #include "runtime/cluster/tcp.hpp"
 
@@ -230,9 +231,8 @@ Row control_row(Between between, double seconds) {
     return concat(number("%.2f", at(0.5)), " and ", number("%.2f ms", at(0.99)));
   };
   const std::string alone = both(false);
-  return {concat("a small parcel to another ",
-                 between == Between::hosts ? "host" : "process",
-                 " and back beside tensors, p50 and p99"),
+  return {fill_in("a small parcel to another {} and back beside tensors, p50 and p99",
+                  between == Between::hosts ? "host" : "process"),
           both(true),
           "alone " + alone,
           "",

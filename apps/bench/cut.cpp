@@ -16,11 +16,10 @@ struct Profiled {
 Row profiled_cut_of(const Profiled& network, double seconds) {
   const auto batch = static_cast<double>(network.workload.batch);
   Blueprint b = blueprint_of(network.workload, noise(network.workload), 2);
-  const int rounds = turns(seconds, 3);
-  std::vector<double> ratios;
-  std::vector<double> rates;
+  const int many = turns(seconds, 3);
+  Rounds rounds;
   std::string where;
-  for (int round = 0; round < rounds; ++round) {
+  for (int round = 0; round < many; ++round) {
     const auto profile = measure_layers(b);
     TROUPE_CHECK(profile, profile.error().message);
     const auto cut = profiled_cut(b, *profile);
@@ -29,15 +28,15 @@ Row profiled_cut_of(const Profiled& network, double seconds) {
     TROUPE_CHECK(made, made.error().message);
     const double predicted = predict(b, *profile).samples_per_second;
     const auto updates = std::max<std::int64_t>(
-        5, static_cast<std::int64_t>(std::ceil(predicted / batch * seconds / rounds / 2)));
-    rates.push_back(batch / seconds_per_update(b, updates));
-    ratios.push_back(rates.back() / predicted);
+        5, static_cast<std::int64_t>(std::ceil(predicted / batch * seconds / many / 2)));
+    const double rate = batch / seconds_per_update(b, updates);
+    rounds.add(rate, rate / predicted);
     where = b.network.layers[static_cast<std::size_t>(cut->front())]->name();
   }
   return {network.what + " cut in two by its profile",
-          number("%.0f samples/s", median(rates)),
+          number("%.0f samples/s", rounds.rate()),
           "what the profile promises; last cut before " + where,
-          number("%.1f %%", 100 * median(ratios)),
+          rounds.percent(),
           "85 to 115 %"};
 }
 

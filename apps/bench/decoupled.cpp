@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,25 +14,6 @@ namespace {
 
 /// Mini-batches after which the first module is as far ahead as it may be.
 constexpr std::int64_t kFilled = 12;
-
-/// Keeps when each mini-batch was applied at the last of the modules to apply it.
-class LastModule final : public RecordSink {
- public:
-  std::optional<Diverged> on(const RecordEntry& entry, double now) override {
-    if (const auto* applied = std::get_if<AppliedRecord>(&entry)) {
-      double& at = applied_at_[applied->stamp.batch];
-      at = std::max(at, now);
-    }
-    return std::nullopt;
-  }
-
-  double per_batch(std::int64_t first, std::int64_t last) const {
-    return (applied_at_.at(last) - applied_at_.at(first)) / static_cast<double>(last - first);
-  }
-
- private:
-  std::map<std::int64_t, double> applied_at_;  // by mini-batch
-};
 
 struct Modules {
   const char* what;
@@ -57,9 +36,10 @@ double seconds_of_a_batch(const Modules& modules,
              decoupled,
              " } stop { updates: ",
              kFilled + batches,
-             " } record { evaluate: false order: false gap_every: 0 }"));
+             " }",
+             kBenchRecord));
   Cast cast = build_cast(b);
-  LastModule watch;
+  Watch watch(Watch::Of::last_to_apply);
   const Ending ending = run_on_threads(cast, watch, {});
   TROUPE_CHECK(ending.exit_code == 0, ending.cause);
   return watch.per_batch(kFilled - 1, kFilled + batches - 1);
@@ -67,20 +47,17 @@ double seconds_of_a_batch(const Modules& modules,
 
 Row unlocked_against_locked(const Modules& modules, double seconds) {
   const double once = seconds_of_a_batch(modules, "none {}", 5);
-  const auto batches = std::max<std::int64_t>(10, std::llround(seconds / 10 / once));
-  std::vector<double> ratios;
-  std::vector<double> rates;
+  const std::int64_t batches = as_many_as_fit(seconds / 10, once, 10);
+  Rounds rounds;
   for (int round = 0; round < turns(seconds, 7); ++round) {
     const double locked = seconds_of_a_batch(modules, "none {}", batches);
     const double unlocked = seconds_of_a_batch(modules, modules.unlocked, batches);
-    ratios.push_back(locked / unlocked);
-    rates.push_back(128 / unlocked);
+    rounds.add(128 / unlocked, locked / unlocked);
   }
-  const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
   return {concat("two modules, ", modules.what),
-          number("%.0f samples/s", median(rates)),
+          number("%.0f samples/s", rounds.rate()),
           "backpropagation, where they take turns",
-          number("%.2f x", median(ratios)) + number(" (%.2f", *least) + number(" to %.2f)", *most),
+          rounds.ratio_and_range("%.2f x", " (%.2f", " to %.2f)"),
           ">= 1.7 x"};
 }
 

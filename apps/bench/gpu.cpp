@@ -47,8 +47,7 @@ Rows training_step_on_gpu(const GpuBench& bench, double seconds) {
   Stream stream(kGpu, Precision::bf16);
   loop.steps(3);  // plans and buffers
   loop.synchronize();
-  std::vector<double> rates;
-  std::vector<double> shares;
+  Rounds rounds;
   std::vector<double> enqueued;  // seconds of a step's launches
   for (int round = 0; round < kRounds; ++round) {
     const double peak = product_rate(stream, seconds / (4 * kRounds));
@@ -64,14 +63,14 @@ Rows training_step_on_gpu(const GpuBench& bench, double seconds) {
       });
       steps += kAhead;
     }
-    rates.push_back(static_cast<double>(steps) / spent);
-    shares.push_back(rates.back() * loop.flops() / peak);
+    const double rate = static_cast<double>(steps) / spent;
+    rounds.add(rate, rate * loop.flops() / peak);
   }
-  const double step = 1 / median(rates);
+  const double step = 1 / rounds.rate();
   return {{bench.what,
            number("%.0f ", bench.units() / step) + bench.unit + "/s",
            "the rate of an 8192-cubed product in bf16",
-           number("%.1f %%", 100 * median(shares)),
+           rounds.percent(),
            ""},
           {"  enqueueing a step",
            number("%.2f ms", 1e3 * median(enqueued)),
@@ -96,7 +95,7 @@ Rows stages_on_gpu(const GpuBench& bench, double seconds) {
            }) /
            kSteps;
   }
-  const auto updates = std::max<std::int64_t>(20, std::llround(seconds / kRounds / once));
+  const std::int64_t updates = as_many_as_fit(seconds / kRounds, once, 20);
   const auto update = [&](int stages) {
     return seconds_per_update(blueprint_of(bench.workload, data, stages, kGpu, Precision::bf16),
                               updates);

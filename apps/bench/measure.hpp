@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <ctime>
 #include <string>
@@ -56,6 +58,36 @@ inline std::string number(const char* format, double value) {
   char text[64];
   std::snprintf(text, sizeof text, format, value);
   return text;
+}
+
+/// What the rounds of a comparison come to.
+struct Rounds {
+  std::vector<double> rates;   // of what is measured
+  std::vector<double> ratios;  // to what it is measured against
+
+  void add(double rate, double ratio) {
+    rates.push_back(rate);
+    ratios.push_back(ratio);
+  }
+
+  double rate() const { return median(rates); }
+
+  std::string percent() const { return number("%.1f %%", 100 * median(ratios)); }
+
+  /// The middle one in `middle`, the least in `least` and the greatest in `most`, each times `unit`.
+  std::string ratio_and_range(const char* middle,
+                              const char* least,
+                              const char* most,
+                              double unit = 1) const {
+    const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+    return number(middle, unit * median(ratios)) + number(least, unit * *low) +
+           number(most, unit * *high);
+  }
+};
+
+/// So many of what takes `once` seconds as fit into `seconds`, `least` at the least.
+inline std::int64_t as_many_as_fit(double seconds, double once, std::int64_t least) {
+  return std::max(least, static_cast<std::int64_t>(std::llround(seconds / once)));
 }
 
 }  // namespace troupe

@@ -36,18 +36,18 @@ Row optimizer_bandwidth(double seconds) {
                             .displacement = {},
                             .displacement_decay = 0,
                             .predictions = {}};
-  std::vector<double> ratios;
-  std::vector<double> rates;
-  const int rounds = turns(seconds, static_cast<int>(seconds * 10));
-  for (int round = 0; round < rounds; ++round) {
+  Rounds rounds;
+  const int many = turns(seconds, static_cast<int>(seconds * 10));
+  for (int round = 0; round < many; ++round) {
     const double of_triad = 12.0 * static_cast<double>(n) / seconds_of(of_triad_loop);
-    rates.push_back(20.0 * static_cast<double>(n) / seconds_of([&] { update(stream, arguments); }));
-    ratios.push_back(rates.back() / of_triad);
+    const double rate =
+        20.0 * static_cast<double>(n) / seconds_of([&] { update(stream, arguments); });
+    rounds.add(rate, rate / of_triad);
   }
   return {"optimizer step (momentum, 20 B a parameter)",
-          number("%.1f GB/s", median(rates) / 1e9),
+          number("%.1f GB/s", rounds.rate() / 1e9),
           "triad (12 B an element) in turn",
-          number("%.1f %%", 100 * median(ratios)),
+          rounds.percent(),
           ">= 60 %"};
 }
 

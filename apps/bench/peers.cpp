@@ -108,15 +108,14 @@ Row compared_turns(const std::string& what,
                    const Turns& seconds,
                    const std::string& budget,
                    const std::string& unit = "samples") {
-  std::vector<double> ratios;
+  Rounds rounds;
   for (std::size_t i = 0; i < seconds.ours.size(); ++i) {
-    ratios.push_back(seconds.theirs[i] / seconds.ours[i]);
+    rounds.add(samples / seconds.ours[i], seconds.theirs[i] / seconds.ours[i]);
   }
-  const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
   return {what,
-          number("%.0f ", samples / median(seconds.ours)) + unit + "/s",
+          number("%.0f ", rounds.rate()) + unit + "/s",
           version + number(": %.0f ", samples / median(seconds.theirs)) + unit + "/s",
-          number("%.2f x", median(ratios)) + number(" (%.2f", *least) + number(" to %.2f)", *most),
+          rounds.ratio_and_range("%.2f x", " (%.2f", " to %.2f)"),
           budget};
 }
 
@@ -161,7 +160,7 @@ Result<Row> compare(Peer& peer,
   TROUPE_TRY(check_parameters(peer, bench.name + " parameters", bench.name, loop.parameters()));
   loop.steps(2);
   const double once = thread_seconds_of([&] { loop.steps(1); });
-  const auto steps = std::max<std::int64_t>(1, std::llround(seconds / 10 / once));
+  const std::int64_t steps = as_many_as_fit(seconds / 10, once, 1);
   const std::string request = bench.name + " " + std::to_string(steps);
   if (!peer.ask(bench.name + " 2")) {
     return no_answer(bench.name);
@@ -194,7 +193,7 @@ Result<Row> compare(Peer& peer,
                     const ReplicaBench& bench,
                     double seconds) {
   const double rehearsal = seconds_of_two_replicas(bench.model, kReplicasServer, 20) / 20;
-  const auto steps = std::max<std::int64_t>(20, std::llround(seconds / 5 / rehearsal));
+  const std::int64_t steps = as_many_as_fit(seconds / 5, rehearsal, 20);
   const std::string request =
       std::string(bench.way) + ' ' + bench.network + ' ' + std::to_string(steps);
   const auto seconds_each = take_turns(peer, request, bench.way, [&] {
@@ -221,8 +220,7 @@ Result<Row> compare(Peer& peer,
     });
   };
   seconds_of_steps(5);
-  const auto steps =
-      std::max<std::int64_t>(5, std::llround(seconds / 10 / (seconds_of_steps(5) / 5)));
+  const std::int64_t steps = as_many_as_fit(seconds / 10, seconds_of_steps(5) / 5, 5);
   if (!peer.ask(theirs_is + "10")) {  // which compiles and tries algorithms
     return no_answer(bench.name);
   }

@@ -79,24 +79,20 @@ Result<double> seconds_of_an_update(const Task& task, int processes, std::int64_
 Result<Row> against_threads(const Task& task, double seconds) {
   const auto once = seconds_of_an_update(task, 1, 20);
   TROUPE_TRY(once);
-  const auto updates = std::max<std::int64_t>(20, std::llround(seconds / 4 / *once));
-  std::vector<double> ratios;
-  std::vector<double> per_update;
+  const std::int64_t updates = as_many_as_fit(seconds / 4, *once, 20);
+  Rounds rounds;
   for (int round = 0; round < turns(seconds, 9); ++round) {
     const auto threads = seconds_of_an_update(task, 1, updates);
     const auto processes = seconds_of_an_update(task, 2, updates);
     if (!threads || !processes) {
       return (threads ? processes : threads).error();
     }
-    ratios.push_back(*threads / *processes);
-    per_update.push_back(*processes);
+    rounds.add(*processes, *threads / *processes);
   }
-  const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
   return Row{concat("two processes, ", task.what),
-             number("%.2f ms an update", 1e3 * median(per_update)),
+             number("%.2f ms an update", 1e3 * rounds.rate()),
              "two threads of one process",
-             number("%.1f %%", 100 * median(ratios)) + number(" (%.0f", 100 * *least) +
-                 number(" to %.0f)", 100 * *most),
+             rounds.ratio_and_range("%.1f %%", " (%.0f", " to %.0f)", 100),
              ">= 95 %"};
 }
 

@@ -16,27 +16,6 @@ namespace {
 
 constexpr std::int64_t kWarmUp = 10;  // updates of a replica that are not counted
 
-/// Keeps when the updates of a run were applied, whosever they were.
-class Arrivals final : public RecordSink {
- public:
-  std::optional<Diverged> on(const RecordEntry& entry, double now) override {
-    const auto* applied = std::get_if<AppliedRecord>(&entry);
-    if (applied && applied->stamp.chunk == 0) {
-      times_.push_back(now);
-    }
-    return std::nullopt;
-  }
-
-  /// Seconds between two updates, counted from 1.
-  double seconds(std::int64_t from, std::int64_t to) const {
-    return times_.at(static_cast<std::size_t>(to - 1)) -
-           times_.at(static_cast<std::size_t>(from - 1));
-  }
-
- private:
-  std::vector<double> times_;
-};
-
 /// `updates` mini-batches of each replica.
 Blueprint blueprint_of(const std::string& model,
                        const std::string& exchange,
@@ -48,8 +27,7 @@ Blueprint blueprint_of(const std::string& model,
       (served ? "momentum" : "sgd") +
       " learning_rate: 0.001 } pipeline { stages: 1 schedule { one_f_one_b {} } weights "
       "{ latest {} } } replicas { count: 2 " +
-      exchange + " } stop { updates: " + std::to_string(2 * updates) +
-      " } record { evaluate: false order: false gap_every: 0 }");
+      exchange + " } stop { updates: " + std::to_string(2 * updates) + " }" + kBenchRecord);
 }
 
 /// Seconds of `steps` steps of each of two loops, each on a thread of its own.
@@ -77,21 +55,17 @@ Row against_loops(
   BareLoop one(workload);
   BareLoop other(workload);
   const double once = seconds_of_two_loops(one, other, 10) / 10;
-  const auto updates = std::max<std::int64_t>(20, std::llround(seconds / 10 / once));
-  std::vector<double> ratios;
-  std::vector<double> rates;
+  const std::int64_t updates = as_many_as_fit(seconds / 10, once, 20);
+  Rounds rounds;
   for (int round = 0; round < turns(seconds, 5); ++round) {
     const double bare = seconds_of_two_loops(one, other, updates);
     const double shared = seconds_of_two_replicas(model, exchange, updates);
-    ratios.push_back(bare / shared);
-    rates.push_back(static_cast<double>(2 * updates * workload.batch) / shared);
+    rounds.add(static_cast<double>(2 * updates * workload.batch) / shared, bare / shared);
   }
-  const auto [least, most] = std::minmax_element(ratios.begin(), ratios.end());
   return {std::string("two replicas, ") + name,
-          number("%.0f samples/s", median(rates)),
+          number("%.0f samples/s", rounds.rate()),
           "two independent loops over the same kernels",
-          number("%.1f %%", 100 * median(ratios)) + number(" (%.1f", 100 * *least) +
-              number(" to %.1f)", 100 * *most),
+          rounds.ratio_and_range("%.1f %%", " (%.1f", " to %.1f)", 100),
           budget};
 }
 
@@ -182,7 +156,7 @@ std::vector<double> pulls_of(std::int64_t pulls, bool beside_updates) {
     }
   }
   cast.members[cast.director.id].machine = std::make_unique<Bell>();
-  Arrivals watch;
+  Watch watch;
   run_on_threads(cast, watch, {});
   std::sort(seconds.begin(), seconds.end());
   return seconds;
@@ -213,10 +187,10 @@ double seconds_of_two_replicas(const std::string& model,
                                std::int64_t updates) {
   const Blueprint b = blueprint_of(model, exchange, updates + kWarmUp);
   Cast cast = make_cast(b);
-  Arrivals watch;
+  Watch watch;
   const Ending ending = run_on_threads(cast, watch, {});
   TROUPE_CHECK(ending.exit_code == 0, ending.cause);
-  return watch.seconds(2 * kWarmUp, 2 * (updates + kWarmUp));
+  return watch.between(2 * kWarmUp, 2 * (updates + kWarmUp));
 }
 
 Rows replicas(double seconds) {

@@ -135,8 +135,7 @@ Row training_step(const TrainingBench& bench, double seconds) {
   BareLoop loop(bench.workload);
   Stream stream(Device{});
   loop.steps(2);
-  std::vector<double> shares;
-  std::vector<double> rates;
+  Rounds rounds;
   for (int round = 0; round < turns(seconds, 5); ++round) {
     double peak = matmul_peak(stream, seconds / 20);
     if (bench.convolutions) {
@@ -148,16 +147,16 @@ Row training_step(const TrainingBench& bench, double seconds) {
       spent += thread_seconds_of([&] { loop.steps(1); });
       ++steps;
     }
-    rates.push_back(static_cast<double>(steps) / spent);
-    shares.push_back(rates.back() * loop.flops() / peak);
+    const double rate = static_cast<double>(steps) / spent;
+    rounds.add(rate, rate * loop.flops() / peak);
   }
   const auto batch = static_cast<double>(loop.batch());
   const std::string against = number("%.4g MFLOP a sample at the ", loop.flops() / batch / 1e6);
   return {bench.what,
-          number("%.0f samples/s", batch * median(rates)),
+          number("%.0f samples/s", batch * rounds.rate()),
           against + (bench.convolutions ? "convolution's or matrix product's rate"
                                         : "matrix product's rate"),
-          number("%.1f %%", 100 * median(shares)),
+          rounds.percent(),
           bench.budget};
 }
 

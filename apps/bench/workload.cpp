@@ -106,8 +106,8 @@ proto::Experiment experiment_of(const Workload& workload, int stages) {
              workload.batch,
              " } optimizer { rule: momentum learning_rate: 0.001 } pipeline { stages: ",
              stages,
-             " schedule { async_one_f_one_b {} } weights { stash {} } } "
-             "record { evaluate: false order: false gap_every: 0 }"),
+             " schedule { async_one_f_one_b {} } weights { stash {} } }",
+             kBenchRecord),
       "bench");
   TROUPE_CHECK(e, e.error().message);
   auto resolved = resolve(*e);
