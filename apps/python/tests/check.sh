@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# check.sh BUILD PYTHON: builds the extension against what a build installs, and runs the tests of the package. What they need of
+# check.sh BUILD PYTHON [SANITIZERS]: builds the extension against what a build installs, and runs the tests of the package. What they need of
 # PyPI is in a virtual environment in the user's cache, which other builds find again (5 GB with PyTorch), or where TROUPE_PYTHON_VENV
 # says; exit status 4 (skipped) where it cannot be had. PyTorch is installed there where TROUPE_PYTHON_TORCH=yes asks for it.
+# SANITIZERS (address,undefined): the extension is compiled with them, by GCC, and the interpreter loads their runtime before all else.
 set -euo pipefail
 build=$(realpath "$1")
 python=$2
+sanitizers=${3:-}
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$build/python
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -37,14 +39,23 @@ flock -u 9
 
 cmake --install "$build" --prefix "$work/prefix" >/dev/null
 common=(-G Ninja -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_BUILD_TYPE=Release)
-cmake -S "$here" -B "$work/extension" "${common[@]}" -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
-cmake --build "$work/extension" -j2 | tail -n1
+extension=$work/extension${sanitizers:+-sanitized}
+first=()  # what is set for the interpreter
+sanitized=()
+if [ -n "$sanitizers" ]; then
+  sanitized=(-DCMAKE_CXX_COMPILER=g++ "-DCMAKE_CXX_FLAGS=-fsanitize=$sanitizers -fno-sanitize-recover=all -fno-sanitize=vptr -g1 -w")
+  # libstdc++ besides, whose throwing the runtime looks up as it starts. What the interpreter leaks itself is no matter.
+  first=(env "LD_PRELOAD=$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so)"
+         ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1)
+fi
+cmake -S "$here" -B "$extension" "${common[@]}" "${sanitized[@]}" -DPython_EXECUTABLE="$venv/bin/python" >/dev/null
+"${first[@]}" cmake --build "$extension" -j2 | tail -n1
 cmake -S "$here/../../tests/package" -B "$work/programs" "${common[@]}" >/dev/null
 cmake --build "$work/programs" -j2 --target my_troupe my_policy my_exchange my_optimizer my_schedule my_layer my_module my_extension | tail -n1
 
 rm -rf "$work/package"
 mkdir "$work/package"
 cp -r "$here/troupe" "$work/package/"
-cp "$work"/extension/{_troupe*.so,_keys.pyi} "$work/package/troupe/"
+cp "$extension"/{_troupe*.so,_keys.pyi} "$work/package/troupe/"
 TROUPE_PACKAGE_PROGRAMS=$work/programs PYTHONPATH=$work/package PYTHONDONTWRITEBYTECODE=1 \
-  "$venv/bin/python" -m pytest -q -p no:cacheprovider "$here/tests"
+  "${first[@]}" "$venv/bin/python" -m pytest -q -p no:cacheprovider "$here/tests"
