@@ -22,9 +22,15 @@ Tensor moved_to(Stream& stream, const Tensor& x) {
 }
 
 /// The sum of the losses, and the hits.
-std::vector<double> judge_batch(Stream& stream, Loss loss, const Tensor& y, const Tensor& target) {
+std::vector<double> judge_batch(Stream& stream,
+                                const Network& network,
+                                const Tensor& y,
+                                const Tensor& target) {
+  if (network.loss == Loss::own) {
+    return to_host(own_result(stream, network.own_loss, y, target, {}));
+  }
   const Tensor result = stream.allocate({2}, DType::float64);
-  if (loss == Loss::cross_entropy) {
+  if (network.loss == Loss::cross_entropy) {
     const std::int64_t labels = target.elements();
     softmax_cross_entropy(stream,
                           y.reshape({labels, y.elements() / labels}),
@@ -66,7 +72,7 @@ void answer_all(const Blueprint& blueprint,
                                            false);
     const Tensor& y = pass.y.front().tensor;
     const std::vector<double> judged =
-        judge_batch(stream, blueprint.network.loss, y, moved_to(stream, batch.target));
+        judge_batch(stream, blueprint.network, y, moved_to(stream, batch.target));
     see({.first = first,
          .samples = static_cast<std::int64_t>(indices.size()),
          .y = to_host(y),

@@ -64,6 +64,7 @@ Chunk::Chunk(const Network& network,
       sends_back_(sends_back.value_or(!first_)),
       last_(index + network.width >= static_cast<std::int32_t>(first_layers.size())),
       loss_(network.loss),
+      own_loss_(network.own_loss),
       label_smoothing_(static_cast<float>(network.label_smoothing)),
       shared_classes_(network.shared_classes) {
   const auto layers = std::ssize(network.layers);
@@ -140,6 +141,9 @@ Tensor Chunk::own_labels(const Tensor& labels) const {
 
 /// The result, and dL/dy in `gradient` where it is not empty.
 Tensor Chunk::loss(Stream& stream, const Tensor& y, const Tensor& labels, Tensor gradient) const {
+  if (loss_ == Loss::own) {
+    return own_result(stream, own_loss_, y, on_device(stream, labels), gradient);
+  }
   const Tensor result = stream.allocate({2}, DType::float64);
   switch (loss_) {
     case Loss::cross_entropy: {
@@ -163,6 +167,8 @@ Tensor Chunk::loss(Stream& stream, const Tensor& y, const Tensor& labels, Tensor
                     result);
       break;
     }
+    case Loss::own:
+      break;
     case Loss::sum: {
       double sum = 0;
       for (const float value : y.span<float>()) {

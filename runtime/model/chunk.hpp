@@ -106,6 +106,7 @@ class Chunk {
   bool sends_back_;  // the gradient by its input
   bool last_;
   Loss loss_;
+  OwnLoss own_loss_;
   float label_smoothing_;
   std::int64_t shared_classes_;
   std::int64_t input_bytes_;

@@ -69,7 +69,8 @@ Result<void> check_end(const Network& network, const std::string& name, std::int
   }
   const Shape& end = network.shape();
   const bool fits =
-      network.tokens ? end == Shape{network.input[0], outputs} : end.elements() == outputs;
+      network.loss == Loss::own ||
+      (network.tokens ? end == Shape{network.input[0], outputs} : end.elements() == outputs);
   if (!fits) {
     return refuse(
         fill_in("the last layer's output is {}, the data wants {} values; end with a dense layer",
@@ -91,6 +92,20 @@ Result<void> check_end(const Network& network, const std::string& name, std::int
 
 }  // namespace
 
+Tensor own_result(Stream& stream,
+                  const OwnLoss& loss,
+                  const Tensor& y,
+                  const Tensor& target,
+                  const Tensor& gradient) {
+  const Tensor result = stream.allocate({2}, DType::float64);
+  const Judged judged = loss(stream, y, target, gradient);
+  const std::int64_t rows =
+      target.type() == DType::int32 ? target.elements() : target.shape().front();
+  result.span<double>()[0] = judged.mean * static_cast<double>(rows);
+  result.span<double>()[1] = static_cast<double>(judged.right);
+  return result;
+}
+
 Result<Network> build_network(const proto::Model& model, const Dataset& data, std::int64_t rows) {
   const auto chosen = network_scheme(model);
   TROUPE_TRY(chosen);
@@ -110,11 +125,13 @@ Result<Network> build_network(const proto::Model& model, const Dataset& data, st
     return usage_error("model: {} cannot read tokens; for text choose gpt, llama, lstm or layers",
                        name);
   }
-  if (model.label_smoothing() > 0 && network.loss != Loss::cross_entropy) {
-    return usage_error("model.label_smoothing: the data has no classes");
-  }
   TROUPE_TRY(scheme.build(
       network, {model, OptionValues(scheme.info.options, model.custom()), outputs, rows}));
+  if (model.label_smoothing() > 0 && network.loss != Loss::cross_entropy) {
+    return usage_error("model.label_smoothing: {}",
+                       network.loss == Loss::own ? "the network has a loss of its own"
+                                                 : "the data has no classes");
+  }
   TROUPE_TRY(check_end(network, name, scheme.objective ? 1 : outputs));
   return network;
 }

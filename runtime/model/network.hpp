@@ -5,6 +5,7 @@
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/layer.hpp"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,14 +17,27 @@ enum class Loss : std::uint8_t {
   cross_entropy,  // softmax and negative log-likelihood of labels
   squared_error,  // half the squared distance to target values
   sum,            // the output itself (quadratic)
+  own,            // Network::own_loss
 };
+
+/// Of a micro-batch: `mean` over its rows (one a label; of values one a sample), and the rows that are predicted right.
+struct Judged {
+  double mean = 0;
+  std::int64_t right = 0;
+};
+
+/// A loss of a program's own. Shapes: y, gradient (B, ...), float32; target as the data has it, labels int32 or values float32.
+/// `gradient` receives that of the mean by y; empty: not wanted. For streams of CPUs.
+using OwnLoss =
+    std::function<Judged(Stream&, const Tensor& y, const Tensor& target, const Tensor& gradient)>;
 
 struct Network {
   std::vector<std::shared_ptr<const Layer>> layers;
-  std::vector<BundleShape> after;  // by layer: what a cut behind it sends, of a sample
-  Shape input;                     // of a sample
-  bool tokens = false;             // int32 inputs, one label a position
-  Loss loss = Loss::cross_entropy;
+  std::vector<BundleShape> after;   // by layer: what a cut behind it sends, of a sample
+  Shape input;                      // of a sample
+  bool tokens = false;              // int32 inputs, one label a position
+  Loss loss = Loss::cross_entropy;  // as the data asks for, before the layers are added
+  OwnLoss own_loss{};  // with Loss::own; the last layer's output may then have any shape
   double label_smoothing = 0;
   std::int32_t width = 1;  // parts that each chunk is cut into (runtime/model/width.hpp)
   /// Where the parts share the classes of the loss: how many there are. 0: each part has all, of its own samples.
@@ -43,6 +57,13 @@ struct Network {
   std::int64_t parameters() const;  // tied ones counted once
   Flops flops() const;
 };
+
+/// What own_loss gives as the kernels' losses give it (kernels/loss.hpp): float64 (2), the sum over the rows and those right.
+Tensor own_result(Stream& stream,
+                  const OwnLoss& loss,
+                  const Tensor& y,
+                  const Tensor& target,
+                  const Tensor& gradient);
 
 /// `rows`: samples of a mini-batch. Error (usage) where the network and the data do not fit, with the reason.
 Result<Network> build_network(const proto::Model& model,

@@ -112,6 +112,23 @@ NetworkScheme network(const char* name, decltype(NetworkScheme::build) build) {
   return {.info = {.name = name, .summary = ""}, .build = std::move(build)};
 }
 
+/// The mean over the rows of half the square of the outputs; right are those whose label is 2.
+Judged half_square(Stream&, const Tensor& y, const Tensor& target, const Tensor& gradient) {
+  Judged judged;
+  const auto rows = static_cast<double>(y.shape()[0]);
+  for (std::size_t i = 0; i < y.span<float>().size(); ++i) {
+    const float value = y.span<float>()[i];
+    judged.mean += 0.5 * static_cast<double>(value) * static_cast<double>(value) / rows;
+    if (gradient) {
+      gradient.span<float>()[i] = value / static_cast<float>(rows);
+    }
+  }
+  for (const std::int32_t label : target.span<std::int32_t>()) {
+    judged.right += label == 2 ? 1 : 0;
+  }
+  return judged;
+}
+
 void register_all() {
   static const bool made = [] {
     bool all = true;
@@ -138,6 +155,14 @@ void register_all() {
                                    [=](Network& n, const NetworkContext& c) {
                                      n.add(fork_layer("fork", "s"));
                                      n.add(dense(n, "a", c.outputs));
+                                     return Result<void>();
+                                   })) &&
+          all;
+    all = register_network(network("shrinking",
+                                   [=](Network& n, const NetworkContext&) {
+                                     n.add(dense(n, "a", 5));
+                                     n.loss = Loss::own;
+                                     n.own_loss = half_square;
                                      return Result<void>();
                                    })) &&
           all;
@@ -216,6 +241,41 @@ TEST_CASE("what a factory makes wrong is refused with a sentence", "[runtime][mo
   CHECK(refusal("custom { name: 'open' }") == "model: open: the skip connection s is never joined");
   CHECK(refusal("custom { name: 'mlp' }") ==
         "model.custom.name: mlp is built in; choose it by model=mlp");
+}
+
+TEST_CASE("a network's own loss judges outputs of any shape", "[runtime][model]") {
+  CHECK(refusal("label_smoothing: 0.1 custom { name: 'shrinking' }") ==
+        "model.label_smoothing: the network has a loss of its own");
+  const auto network = built("custom { name: 'shrinking' }");
+  REQUIRE(network);
+  Stream stream(Device{});
+  const Chunk chunk(*network, {0}, 0);
+  Weights weights;
+  for (Tensor& slice : chunk.initial_slices(stream, 1)) {
+    weights.push_back({.values = std::move(slice)});
+  }
+  const Tensor x = stream.allocate({2, 3});
+  const Tensor labels = stream.allocate({2}, DType::int32);
+  fill(stream, x, 0.5);
+  labels.span<std::int32_t>()[0] = 0;
+  labels.span<std::int32_t>()[1] = 2;
+  const Pass pass{.stream = stream};
+  const Tensor y = chunk.forward(pass, weights, {}, {{"x", x}}, {}, false).y.front().tensor;
+  ForwardPass out = chunk.forward(pass, weights, {}, {{"x", x}}, labels, true);
+  double sum = 0;
+  for (const float value : y.span<float>()) {
+    sum += 0.5 * static_cast<double>(value) * static_cast<double>(value);
+  }
+  REQUIRE(sum > 0);
+  CHECK(out.result.span<double>()[0] == Approx(sum));
+  CHECK(out.result.span<double>()[1] == 1);
+  const InputGradient backward = chunk.input_gradient(pass, weights, std::move(out.stash), {});
+  const std::vector<Tensor> g = chunk.weight_gradient(stream, backward.deltas, {}, 1).gradient;
+  const ParameterLayout::Entry& bias = chunk.layout().entries.back();
+  for (std::size_t i = 0; i < 5; ++i) {  // the mean over two rows, which are alike, of dL/dy = y
+    CHECK(g[bias.slice].span<float>()[static_cast<std::size_t>(bias.offset) + i] ==
+          Approx(y.span<float>()[i]));
+  }
 }
 
 TEST_CASE("a layer of one's own has the gradients of its finite differences", "[runtime][model]") {
