@@ -148,13 +148,29 @@ class PythonLayer final : public Layer {
   bool reads_;  // weights in a backward that are those of its forward
 };
 
+/// A Python function judge(outputs, targets, gradient or None) -> (mean, right).
+OwnLoss loss_of(nb::handle judge) {
+  return [held = hold(judge)](
+             Stream&, const Tensor& y, const Tensor& target, const Tensor& gradient) {
+    return with_python("loss", [&] {
+      const nb::object made =
+          held->get()(array_of(y), array_of(target), gradient ? array_of(gradient) : nb::none());
+      return Judged{nb::cast<double>(made[0]), nb::cast<std::int64_t>(made[1])};
+    });
+  };
+}
+
 Result<void> build(const HeldRef& builder, Network& network, const NetworkContext& context) {
   try {
     with_python("model", [&] {
-      const nb::object layers =
+      const nb::object made =
           builder->get()(context.values.text("id"), tuple_of(network.input), context.outputs);
-      for (const nb::handle layer : layers) {
+      for (const nb::handle layer : made[0]) {
         network.add(std::make_shared<PythonLayer>(layer));
+      }
+      if (const nb::object judge = made[1]; !judge.is_none()) {
+        network.loss = Loss::own;
+        network.own_loss = loss_of(judge);
       }
     });
     return {};

@@ -1,5 +1,8 @@
 """Data of one's own."""
 
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+
 import numpy as np
 import pytest
 from conftest import FLUSHED
@@ -33,8 +36,35 @@ def test_objects_that_are_asked_for_samples_are_the_same_as_arrays(fails):
     rows = troupe.samples(Rows(X, Y), Rows(X[:40], Y[:40]), classes=2)
     for train in (troupe.sim, troupe.run):
         assert train("glyphs-mlp", HOW, data=rows).sha256 == whole.sha256
+    with ThreadPoolExecutor(2) as two:
+        assert troupe.sim("glyphs-mlp", HOW, data=troupe.samples(Rows(X, Y), Rows(X[:40], Y[:40]), classes=2, executor=two)).sha256 \
+            == whole.sha256
     wrong = troupe.samples(Rows(X, Y + 5), Rows(X[:40], Y[:40]), classes=2)
     assert "not in 0 to 1" in fails(troupe.Error, lambda: troupe.sim("glyphs-mlp", HOW, data=wrong), troupe.DataError)
+
+
+class Images:
+    """As data sets of Hugging Face are: samples are dictionaries, and several come at a time."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return {"id": i, "image": self.x[i].tolist(), "label": int(self.y[i])}
+
+    def __getitems__(self, indices):
+        return [self[i] for i in indices]
+
+
+def test_samples_with_fields_come_by_threads_and_processes():
+    whole = troupe.sim("glyphs-mlp", HOW, data=(X, Y, X[:40], Y[:40]))
+    with ProcessPoolExecutor(2, get_context("spawn")) as two:
+        for executor in (None, two):
+            rows = troupe.samples(Images(X, Y), Images(X[:40], Y[:40]), classes=2, fields=("image", "label"), executor=executor)
+            assert troupe.sim("glyphs-mlp", HOW, data=rows).sha256 == whole.sha256
 
 
 def test_values_are_targets_where_they_are_no_integers():

@@ -90,6 +90,8 @@ def lstm():
     return [Embedding(16), Recurrent(16, 12), Recurrent(12, 12), nn.Linear(12, 20)]
 
 
+NETWORK_OF_ALL, DATA_OF_ALL = Network(*conv()), troupe.arrays(*images())  # other processes import them
+
 KINDS = {"conv": (conv, images), "transformer": (transformer, texts), "tied": (tied, texts), "lstm": (lstm, texts)}
 
 
@@ -183,16 +185,8 @@ def test_a_module_as_it_is_is_the_plain_loop(which):
             assert torch.allclose(net.state_dict()[name], tensor, atol=1e-5), name
 
 
-def test_a_resnet_of_torchvision_is_the_plain_loop_to_the_bit():
-    """Batch norm of 20 samples multiplies a rounding by ten each few updates: torch's own loop with torch's SGD, whose update
-    rounds once where ours rounds twice, is far from the loop below after five. So that one rounds as ours do."""
-    torchvision = pytest.importorskip("torchvision")
-    torch.manual_seed(3)
-    net, (x, y) = torchvision.models.resnet18(num_classes=10), images()
-    target = np.eye(10, dtype=np.float32)[y]
-    network = from_torch(net, torch.from_numpy(x[:2]))
-    assert network.names == ["conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc"]
-    run = troupe.sim("teacher-mlp", {**SETS, **FLUSHED_FOUR}, data=troupe.arrays(x, target, x[:40], target[:40]), network=network)
+def rounded_as_ours(net, x, target):
+    """Trains it on target values by a loop whose updates are rounded as Troupe's are: twice, and torch's SGD once."""
     net.train()
     velocity = [np.zeros(p.shape, np.float32) for p in net.parameters()]
     for batch in range(STEPS):
@@ -203,6 +197,19 @@ def test_a_resnet_of_torchvision_is_the_plain_loop_to_the_bit():
         for p, v in zip(net.parameters(), velocity):
             v[:] = np.float32(0.9) * v + p.grad.numpy()
             p.detach().copy_(torch.from_numpy(p.detach().numpy() - np.float32(RATE) * v))
+
+
+def test_a_resnet_of_torchvision_is_the_plain_loop_to_the_bit():
+    """Batch norm of 20 samples multiplies a rounding by ten each few updates: torch's own loop with torch's SGD, whose update
+    rounds once where ours rounds twice, is far from the loop below after five. So that one rounds as ours do."""
+    torchvision = pytest.importorskip("torchvision")
+    torch.manual_seed(3)
+    net, (x, y) = torchvision.models.resnet18(num_classes=10), images()
+    target = np.eye(10, dtype=np.float32)[y]
+    network = from_torch(net, torch.from_numpy(x[:2]))
+    assert network.names == ["conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3", "layer4", "avgpool", "fc"]
+    run = troupe.sim("teacher-mlp", {**SETS, **FLUSHED_FOUR}, data=troupe.arrays(x, target, x[:40], target[:40]), network=network)
+    rounded_as_ours(net, x, target)
     assert run.losses[-1] < 0.5 * run.losses[0]
     for name, tensor in net.state_dict().items():
         if tensor.is_floating_point():
@@ -251,21 +258,138 @@ def test_both_clocks_have_the_same_bits(kind, weights):
         assert runs[0].sha256 == troupe.sim("teacher-mlp", again, data=data, network=Network(*modules)).sha256
 
 
-def test_dropout_is_keyed_by_sample_and_what_is_not_is_refused(fails):
-    x, y = images()
-    data = troupe.arrays(x, y)
-    network = Network(block(3, 8, 0.5), block(8, 8, 0.5), nn.Sequential(nn.Flatten(), nn.Linear(512, 10)))
+class Drawing(nn.Module):
+    """A module that draws by a function of torch."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.draw, self.linear = draw, nn.Linear(16, 16)
+
+    def forward(self, x):
+        return self.draw(self.linear(x), self.training)
+
+
+class Grouped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(16, 16, 2, batch_first=True, dropout=0.3)
+
+    def forward(self, x):
+        return self.lstm(x)[0]
+
+
+DRAWS = {"functional": lambda: Drawing(lambda x, training: F.dropout(x, 0.3, training)),
+         "attention": lambda: Drawing(lambda x, training: F.scaled_dot_product_attention(x, x, x, dropout_p=0.3 if training else 0)),
+         "noise": lambda: Drawing(lambda x, training: x + 0.1 * torch.randn_like(x)),
+         "encoder": lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.3, batch_first=True), "lstm": Grouped}
+
+
+@pytest.mark.parametrize("which", ["dropout", *DRAWS])
+def test_what_operations_draw_is_keyed_by_sample(which):
+    torch.manual_seed(4)
+    if which == "dropout":
+        (x, y), modules = images(), [block(3, 8, 0.5), block(8, 8, 0.5), nn.Sequential(nn.Flatten(), nn.Linear(512, 10))]
+    else:
+        (x, y), modules = texts(), [Embedding(16), DRAWS[which](), nn.Linear(16, 20)]
     how = {**SETS, "pipeline.stages": 3, "stop.updates": 15}
-    assert len({train("teacher-mlp", how, data=data, network=network).sha256
-                for train in (troupe.sim, troupe.run, troupe.run)}) == 1
+    before = torch.get_rng_state()
+    weights = {train("teacher-mlp", {**how, **more}, data=(x, y), network=Network(*modules)).sha256
+               for train, more in ((troupe.sim, {}), (troupe.run, {}), (troupe.run, {"pipeline.activations": "recompute"}))}
+    assert len(weights) == 1 and torch.equal(before, torch.get_rng_state())
+    assert {troupe.sim("teacher-mlp", {**how, "seed": 2}, data=(x, y), network=Network(*modules)).sha256} != weights
 
-    class Own(nn.Module):
+
+def test_what_draws_by_no_generator_is_refused(fails):
+    network = Network(Embedding(16), Drawing(lambda x, training: torch.native_dropout(x, 0.3, training)[0]), nn.Linear(16, 20))
+    assert "cannot be keyed by sample" in fails(
+        troupe.UsageError, lambda: troupe.sim("teacher-mlp", {**SETS, "pipeline.stages": 3}, data=texts(), network=network),
+        troupe.UsageError)
+
+
+def test_buffers_of_any_type_come_along(tmp_path):
+    """Batch norm's mean of all batches needs their number."""
+    torch.manual_seed(5)
+    modules = [nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8, momentum=None), nn.ReLU()),
+               nn.Sequential(nn.Flatten(), nn.Linear(512, 10))]
+    x, y = images()
+    _, net = plain(modules, x, y, 20)
+    how = {**SETS, **FLUSHED, "pipeline.stages": 2, "stop.updates": 20}
+    network, data = Network(*modules), troupe.arrays(x, y, x[:40], y[:40])
+    run = troupe.sim("teacher-mlp", how, data=data, network=network, record={"checkpoint": {"every": 5, "keep": 9}}, out=tmp_path)
+    assert troupe.resume(tmp_path / "checkpoints" / "step-10").sha256 == run.sha256
+    network.load(run.weights)
+    trained = nn.Sequential(*modules).state_dict()
+    assert trained["0.1.num_batches_tracked"].dtype == torch.int64
+    for name, tensor in net.state_dict().items():
+        assert torch.allclose(trained[name], tensor, atol=1e-5), name
+
+
+class Halved(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            return self.module(x)
+
+
+def test_autocast_within_modules_is_that_of_the_plain_loop_to_the_bit():
+    """Where a rounding of float32 turns one of bfloat16, that is a different run: so the updates are rounded alike."""
+    torch.manual_seed(6)
+    modules = [Halved(nn.Linear(6, 32)), nn.Tanh(), Halved(nn.Linear(32, 32)), nn.Sequential(nn.Tanh(), nn.Linear(32, 2))]
+    x = random.normal(size=(300, 6)).astype(np.float32)
+    target = np.stack([x.sum(1), x.prod(1)], 1)
+    assert modules[0](torch.from_numpy(x)).dtype == torch.bfloat16
+    data, how = troupe.arrays(x, target, x[:40], target[:40]), {**SETS, **FLUSHED_FOUR}
+    runs = [train("teacher-mlp", how, data=data, network=Network(*modules)) for train in (troupe.sim, troupe.run)]
+    assert runs[0].losses[-1] < 0.5 * runs[0].losses[0]
+
+    class Widened(nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
         def forward(self, x):
-            return F.dropout(x, 0.5, self.training)
+            return self.module(x).float()
 
-    assert "draws from torch's own generator" in fails(
-        troupe.UsageError, lambda: troupe.sim("teacher-mlp", how, data=data,
-                                              network=Network(block(3, 8), Own(), nn.Flatten())), troupe.UsageError)
+    net = nn.Sequential(*map(Widened, modules))
+    rounded_as_ours(net, x, target)
+    for name, tensor in net.state_dict().items():
+        for run in runs:
+            assert np.array_equal(run.weights[name.replace(".module", "", 1)], tensor.numpy()), name
+
+
+def test_a_loss_of_ones_own(fails):
+    torch.manual_seed(7)
+    x, y = texts()
+    modules, data = transformer(), troupe.arrays(x, y, x[:40], y[:40])
+
+    def entropy(outputs, targets):
+        return F.cross_entropy(outputs.flatten(0, 1), targets.flatten())
+
+    how = {**SETS, **FLUSHED_FOUR, "record.evaluate_every": 10}
+    theirs = troupe.sim("teacher-mlp", how, data=data, network=Network(*modules))
+    own = troupe.sim("teacher-mlp", how, data=data, network=Network(*modules, loss=entropy))
+    assert np.abs(own.losses - theirs.losses).max() < 1e-6
+    assert own.summary["test_accuracy"] == theirs.summary["test_accuracy"]
+    assert own.sha256 == troupe.run("teacher-mlp", how, data=data, network=Network(*modules, loss=entropy)).sha256
+    values = x[:, :6].astype(np.float32)
+    wide = Network(nn.Linear(6, 8), nn.Linear(8, 4), loss=lambda outputs, targets: F.huber_loss(outputs[:, :2] + outputs[:, 2:], targets))
+    run = troupe.sim("teacher-mlp", {**SETS, **FLUSHED}, data=(values, values[:, :2] * 0.1), network=wide)  # of any shape
+    assert run.losses[-1] < 0.5 * run.losses[0]
+    assert "a loss of its own" in fails(troupe.UsageError, lambda: troupe.sim(
+        "teacher-mlp", {**how, "model.label_smoothing": 0.1}, data=data, network=Network(*modules, loss=entropy)))
+    assert "loss: ZeroDivisionError" in fails(troupe.Lost, lambda: troupe.sim(
+        "teacher-mlp", how, data=data, network=Network(*modules, loss=lambda *_: 1 / 0)), ZeroDivisionError)
+
+
+def test_other_processes_import_the_modules_of_networks_and_data(fails):
+    how = {**SETS, "pipeline.stages": 3, "stop.updates": 15}
+    given = {"data": DATA_OF_ALL, "network": NETWORK_OF_ALL}
+    assert troupe.run("teacher-mlp", how, **given, processes=2).sha256 == troupe.sim("teacher-mlp", how, **given).sha256
+    assert "the network is known to this process alone" in fails(troupe.UsageError, lambda: troupe.run(
+        "teacher-mlp", how, data=DATA_OF_ALL, network=Network(*conv()), processes=2))
 
 
 def test_operations_are_counted_without_a_say_in_other_threads():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -32,8 +33,12 @@ class Dataset:
 
     def __init__(self, made: Any) -> None:
         self._made = made
-        self.id = f"data-{next(_numbers)}"
-        _known[self.id] = self
+        self.known_as(f"data-{next(_numbers)}")
+
+    def known_as(self, id: str) -> None:
+        """How experiments find it in this process; where another has begun the run, by that one's id."""
+        self.id = id
+        _known[id] = self
 
     def assignments(self) -> list[str]:
         return ["data.custom.name=python", f"data.custom.values.id={self.id}"]
@@ -92,20 +97,29 @@ def arrays(x: Any, y: Any, x_test: Any = None, y_test: Any = None, *, classes: i
     return Dataset(_troupe.arrays(_facts(x[0], y[0], len(x), len(x_test), classes), x, y, x_test, y_test))
 
 
-def samples(train: Any, test: Any, *, classes: int = 0, stack: Callable = np.stack) -> Dataset:
-    """A data set of objects with len() and [i] -> (x, y), such as torch.utils.data.Dataset. `classes`: of labels; 0:
-    targets are values. The runtime decides which samples a mini-batch has, so that a DataLoader's order has no say."""
-    x, y = map(_prepared, train[0])
+def samples(train: Any, test: Any, *, classes: int = 0, stack: Callable = np.stack, fields: tuple[Any, Any] = (0, 1),
+            executor: Executor | None = None) -> Dataset:
+    """A data set of objects with len() and [i] -> (x, y), such as torch.utils.data.Dataset, or, by `fields` ("image", "label"),
+    Hugging Face's, whose set_transform() makes x an array. `classes`: of labels; 0: targets are values. The runtime decides which
+    samples a mini-batch has, so that a DataLoader's order has no say. `executor`: of concurrent.futures, whose threads or
+    processes get the samples of a mini-batch; None: they come one after the other."""
+    def pair(sample: Any) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(sample[fields[0]]), np.asarray(sample[fields[1]])
+
+    x, y = map(_prepared, pair(train[0]))
 
     class Gather:
         def gather(self, split: str, indices: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
             of = train if split == "train" else test
-            if hasattr(of, "__getitems__"):
-                pairs = of.__getitems__(indices.tolist())
+            if executor:
+                found = executor.map(of.__getitem__, indices.tolist(), chunksize=max(1, len(indices) // 8))
+            elif hasattr(of, "__getitems__"):
+                found = of.__getitems__(indices.tolist())
             else:
-                pairs = [of[int(i)] for i in indices]
-            xs = _prepared(stack([np.asarray(p[0]) for p in pairs]))
-            ys = _prepared([np.asarray(p[1]) for p in pairs])
+                found = (of[i] for i in indices.tolist())
+            pairs = [pair(one) for one in found]
+            xs = _prepared(stack([p[0] for p in pairs]))
+            ys = _prepared([p[1] for p in pairs])
             _check(xs, ys, classes, "training" if split == "train" else "test")
             return xs, ys if classes else ys.astype(np.float32)
 

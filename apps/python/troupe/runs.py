@@ -88,15 +88,26 @@ def _train(verb: str, chosen: Experiment, out: Any, progress: bool | None, on_me
     return Run(folder, kept)
 
 
+def _global(value: Any, what: str) -> tuple[str, str]:
+    """The module whose global it is, and the global."""
+    for name, module in list(sys.modules.items()):
+        for attribute, one in list(getattr(module, "__dict__", {}).items()) if name != "__main__" else []:
+            if one is value:
+                return name, attribute
+    raise UsageError(f"processes: the {what} is known to this process alone; make it a global of a module, which others can import")
+
+
 def _program(chosen: Experiment, folder: Path) -> str:
-    """What another process is: this one's own program is Python, and knows the schemes of modules."""
+    """What another process is: this one's own program is Python, and knows the schemes, data and networks of modules."""
     text = str(chosen)
     used = [(name, module) for name, module in sorted(schemes.modules) if f'name: "{name}"' in text]
     for name, module in used:
         if module == "__main__":
             raise UsageError(f"processes: {name} is defined in the program or notebook itself, which no other process can import; "
                              "put it into a module")
+    given = [(one.id, *_global(one, what)) for what, one in (("data", chosen.data), ("network", chosen.network)) if one]
     code = "\n".join([f"import sys; sys.path[:] = {sys.path!r}", *(f"import {module}" for module in {module: None for _, module in used}),
+                      *(f"import {module}; {module}.{attribute}.known_as({id!r})" for id, module, attribute in given),
                       "import runpy; runpy.run_module('troupe', run_name='__main__')"])
     path = folder / "troupe"
     path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n')
@@ -118,11 +129,11 @@ def run(experiment: Any = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequenc
     until then; a second time ends at once.
 
     `processes`: of this machine that play the run; `hosts`: a file with those of others, as `troupe run --hosts`; `players`:
-    {"restarts": 1}, {"back": 0}, {"restart_wait": 5}, {"keys": folder}. Processes know schemes in Python that are in modules;
-    what else is Python only this process knows."""
+    {"restarts": 1}, {"back": 0}, {"restart_wait": 5}, {"keys": folder}. Processes know schemes in Python that are in modules,
+    and data and networks that are globals of modules; what else is Python only this process knows."""
     chosen = Experiment(experiment, sets, data=data, network=network, **keys)
-    if (processes > 1 or hosts) and (chosen.data or chosen.network):
-        raise UsageError("processes and hosts: data and networks of Python are known to this process alone")
+    if hosts and (chosen.data or chosen.network):
+        raise UsageError("hosts: data and networks of Python are known to this process alone")
     words = [word for key, value in (players or {}).items() for word in (f"--{key.replace('_', '-')}", str(value))]
     words += ["--hosts", str(hosts)] if hosts else []
     with tempfile.TemporaryDirectory(prefix="troupe-") as folder:

@@ -11,11 +11,12 @@ import weakref
 import zlib
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import fx, nn
+from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -34,19 +35,27 @@ class Network:
     modules have when it is made; trained ones are in Run.weights, by the names of state_dict(), and load() puts them back
     into the modules. A parameter of several modules is one parameter.
 
-    Every module takes and gives one tensor, the batch first. What draws random numbers by itself (torch.nn.functional's
-    dropout, that of attention) is refused: only nn.Dropout is keyed by sample, so that a run can be repeated.
+    Every module takes and gives one tensor, the batch first. The random numbers that its operations draw are keyed by sample,
+    so that a run can be repeated; what draws others is refused.
+
+    `loss`: of (outputs, targets) a mean over the samples, as torch.nn's losses: outputs (B, ...) float32, targets (B, ...) the
+    data's, int64 labels or float32 values. None: cross-entropy of labels, half the squared distance of values.
     """
 
-    def __init__(self, *modules: nn.Module, names: Sequence[str] | None = None) -> None:
-        self.modules = modules
+    def __init__(self, *modules: nn.Module, names: Sequence[str] | None = None,
+                 loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None) -> None:
+        self.modules, self.loss = modules, loss
         self.names = list(names or (str(i) for i in range(len(modules))))
         if len(self.names) != len(modules) or len(set(self.names)) != len(modules):
             raise UsageError("names: each module needs a name of its own")
         self.prefixes = [f"{name}." for name in self.names]
-        self.id = f"network-{next(_numbers)}"
         self._folder = tempfile.TemporaryDirectory(prefix="troupe-network-")
-        _networks[self.id] = self
+        self.known_as(f"network-{next(_numbers)}")
+
+    def known_as(self, id: str) -> None:
+        """How experiments find it in this process; where another has begun the run, by that one's id."""
+        self.id = id
+        _networks[id] = self
 
     def assignments(self) -> list[str]:
         """How an experiment finds it, and its initial weights."""
@@ -58,7 +67,7 @@ class Network:
         """Puts trained weights, of Run.weights, into the modules."""
         with torch.no_grad():
             for name, tensor in self._tensors().items():
-                tensor.copy_(torch.from_numpy(np.array(weights[name])).view(tensor.shape))
+                tensor.copy_(torch.from_numpy(np.array(weights[name])).view(tensor.shape))  # in its own type
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         """All that the runtime keeps, by the name where it comes first."""
@@ -79,12 +88,28 @@ class Network:
             x = torch.zeros(2, *made[-1].output)
         return made
 
+    def judge(self, outputs: np.ndarray, targets: np.ndarray, gradient: np.ndarray | None) -> tuple[float, int]:
+        """By its own loss: the mean, and how many labels are where the largest output is. Called by the runtime."""
+        assert self.loss is not None
+        y, of = torch.from_numpy(outputs), torch.from_numpy(targets)
+        labels = not of.is_floating_point()
+        of = of.long() if labels else of.view(y.shape) if of.numel() == y.numel() else of
+        with torch.set_grad_enabled(gradient is not None):
+            mean = self.loss(y.requires_grad_(gradient is not None), of)
+        if gradient is not None:
+            torch.from_numpy(gradient).copy_(*torch.autograd.grad(mean, y))
+        right = labels and y.dim() > 1 and y.numel() == of.numel() * y.shape[-1]
+        return mean.item(), int((y.flatten(0, -2).argmax(1) == of.flatten()).sum()) if right else 0
+
 
 def _kept(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """Parameters, and the buffers that are saved and float32: others stay in each thread's copy as they are."""
+    """Parameters, and the buffers that are saved and whose values float32 holds: others stay in each thread's copy as they are."""
     saved = set(module.state_dict(keep_vars=True))
-    return [*module.named_parameters(),
-            *((n, b) for n, b in module.named_buffers() if n in saved and b.dtype == torch.float32)]
+    return [*module.named_parameters(), *((n, b) for n, b in module.named_buffers() if n in saved and _fits(b))]
+
+
+def _fits(buffer: torch.Tensor) -> bool:
+    return buffer.dtype == torch.float32 or not buffer.is_complex() and torch.equal(buffer.float().to(buffer.dtype), buffer)
 
 
 def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
@@ -97,7 +122,7 @@ def _flags(parameter: torch.Tensor, table: bool, tied: bool) -> set[str]:
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().contiguous().numpy().reshape(_shape(tensor))
+    return tensor.detach().float().contiguous().numpy().reshape(_shape(tensor))
 
 
 class _Flops(TorchDispatchMode):
@@ -124,6 +149,7 @@ class Layer:
         self.count = sum(1 for _ in module.parameters())
         self.keys = [key for key, _ in everything]
         self.shapes = [tuple(tensor.shape) for _, tensor in everything]
+        self.types = [tensor.dtype for _, tensor in everything[self.count:]]  # of its buffers, which the runtime has as float32
         tables = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
         self.parameters = [(names[id(p)], _shape(p), _flags(p, id(p) in tables, id(p) in shared))
                            for _, p in everything[:self.count]]
@@ -131,35 +157,43 @@ class Layer:
                         for k, b in everything[self.count:]]
         self.local = threading.local()
         self.writes = False  # into its input, which is not its own: it gets a copy
-        self._try(x)
+        self.draws = False  # random numbers outside of nn.Dropout and its like
+        state = torch.get_rng_state()
+        try:
+            for self.draws in (False, True):
+                self._try(x)
+                if torch.equal(state, torch.get_rng_state()):
+                    return
+                torch.set_rng_state(state)
+                self.local.__dict__.clear()
+        finally:
+            torch.set_rng_state(state)
+        raise UsageError(f"module {self.name} draws random numbers that cannot be keyed by sample, so that no run could be repeated; "
+                         "use operations that take a generator")
 
     def _try(self, x: torch.Tensor) -> None:
         """Its output's shape, floating-point operations and what it keeps, of a sample."""
-        with torch.no_grad(), _Flops() as flops:
-            self.output = tuple(copy.deepcopy(self.module).eval()(x).shape[1:])
-        self.flops = flops.total / len(x)
         saved: list[int] = []
-        before = torch.get_rng_state()
         tensors = [t.detach().clone() for _, t in _kept(self.module)]
         probe = x.clone()
+        with torch.no_grad(), _Flops() as flops:
+            self.output = tuple(self._call(tensors, x.clone(), 0, training=False).shape[1:])
+        self.flops = flops.total / len(x)
         with torch.no_grad():
             self._call(tensors, probe, 0)
         self.writes = probe._version > 0
         with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.nbytes) or t, lambda t: t):
-            self._call([t.requires_grad_(i < self.count) for i, t in enumerate(tensors)],
+            self._call([t.requires_grad_() if i < self.count else t for i, t in enumerate(tensors)],
                        x.clone().requires_grad_(x.is_floating_point()), 0)
         self.saved_bytes = sum(saved) // len(x)
-        if not torch.equal(before, torch.get_rng_state()):
-            torch.set_rng_state(before)
-            raise UsageError(f"module {self.name} draws from torch's own generator, which is one for all threads, so that no "
-                             "run could be repeated; use nn.Dropout in place of functional dropout and of attention's")
 
     def _call(self, tensors: Any, x: torch.Tensor, key: int, training: bool = True) -> torch.Tensor:
         copies = self.local.__dict__.setdefault("copies", {})
         if training not in copies:
             own = {id(t): t for t in itertools.chain(self.module.parameters(), self.module.buffers())}
-            copies[training] = Copy(copy.deepcopy(self.module, own).train(training), self.keys)
-        return copies[training](tensors, x.clone() if self.writes else x, key)
+            copies[training] = Copy(copy.deepcopy(self.module, own).train(training), self.keys, self.draws)
+        y = copies[training](tensors, x.clone() if self.writes else x, key)
+        return y if y.dtype == torch.float32 else y.float()  # what torch.autocast has left
 
     @staticmethod
     def _tensors(arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
@@ -175,15 +209,15 @@ class Layer:
 
     def forward(self, w: Any, buffers: Any, x: np.ndarray, training: bool, seed: int, first_sample: int) -> Any:
         x = torch.from_numpy(x)
-        buffers = self._tensors(buffers, self.shapes[self.count:])
+        buffers = [b.to(t, copy=training)  # written in place by the forward
+                   for b, t in zip(self._tensors(buffers, self.shapes[self.count:]), self.types)]
         if not training:
             with torch.no_grad():
                 tensors = [*self._tensors(w, self.shapes), *buffers]
                 return self._call(tensors, x, 0, training=False).contiguous(), None, []
-        buffers = [b.clone() for b in buffers]  # written in place by the forward
         key = zlib.crc32(f"{seed} {self.name} {first_sample}".encode())
         w, x, y = self._graph(w, buffers, x, key)
-        return y.detach().contiguous(), (w, x, y, key), [b.view(-1) if not b.dim() else b for b in buffers]
+        return y.detach().contiguous(), (w, x, y, key), [b.float().view(_shape(b)) for b in buffers]
 
     def backward(self, kept: Any, w: Any, dy: np.ndarray, want_dx: bool, same_weights: bool) -> Any:
         of, x, y, key = kept
@@ -199,30 +233,44 @@ class Layer:
         return kept
 
 
-class Dropout(nn.Module):
-    """nn.Dropout by numbers that depend on the run's seed, the layer and the sample alone."""
+class Keyed(TorchDispatchMode):
+    """All that operations draw comes from one generator. Modes are a thread's own, which torch's generator is not."""
 
-    def __init__(self, p: float, generator: torch.Generator) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.p, self.generator = p, generator
+        self.generator = torch.Generator()
+        self.drawing: dict[Any, Any] = {}  # an operation -> the same that takes a generator; None: it draws nothing
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if not self.training or self.p == 0:
-            return x
-        return x * torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator).div_(1 - self.p)
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in self.drawing:
+            self.drawing[func] = _with_generator(func) if torch.Tag.nondeterministic_seeded in func.tags else None
+        draws, kwargs = self.drawing[func], kwargs or {}
+        return draws(*args, **kwargs, generator=self.generator) if draws else func(*args, **kwargs)
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def keyed(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return call(*args, **kwargs)
+
+        return keyed
+
+
+def _with_generator(func: Any) -> Any:
+    """None where torch has none: then its own generator moves on, by which that is found."""
+    packet, name = func._overloadpacket, func._overloadname
+    more = "generator" if name == "default" else f"{name}_generator"
+    has = any(argument.name == "generator" for argument in func._schema.arguments)
+    return func if has else getattr(packet, more) if more in packet.overloads() else None
 
 
 class Copy:
     """What torch.func.functional_call does, without its 40 us a call, for a module that nobody else uses."""
 
-    def __init__(self, module: nn.Module, keys: Sequence[str]) -> None:
-        self.generator = torch.Generator()
-        if type(module) is nn.Dropout:
-            module = Dropout(module.p, self.generator).train(module.training)
-        for path, owner in list(module.named_modules(remove_duplicate=False)):
-            if type(owner) is nn.Dropout:
-                parent, _, name = path.rpartition(".")
-                setattr(module.get_submodule(parent), name, Dropout(owner.p, self.generator).train(module.training))
+    def __init__(self, module: nn.Module, keys: Sequence[str], draws: bool) -> None:
+        self.keyed = Keyed()
+        for owner in [module] if draws else module.modules():  # a mode costs each operation within it some 7 us
+            if draws or isinstance(owner, _DropoutNd):
+                owner.forward = self.keyed.around(owner.forward)  # type: ignore[method-assign]
         self.module = module
         everything = [(slots, name) for owner in module.modules()
                       for slots in (owner._parameters, owner._buffers) for name in slots]
@@ -230,7 +278,7 @@ class Copy:
         self.slots = [[(s, n) for s, n in everything if s[n] is state[key]] for key in keys]  # tied ones, too
 
     def __call__(self, tensors: Any, x: torch.Tensor, key: int) -> torch.Tensor:
-        self.generator.manual_seed(key)
+        self.keyed.generator.manual_seed(key)
         try:
             for places, tensor in zip(self.slots, tensors):
                 for slots, name in places:
@@ -327,10 +375,11 @@ def _traced(module: nn.Module, cut: Sequence[str] | None) -> tuple[list[nn.Modul
     return parts, names
 
 
-def _build(id: str, shape: Sequence[int], outputs: int) -> list[Layer]:
+def _build(id: str, shape: Sequence[int], outputs: int) -> tuple[list[Layer], Any]:
     if id not in _networks:
         raise LookupError(f"this process has no network {id!r}")
-    return _networks[id].layers(shape, outputs)
+    network = _networks[id]
+    return network.layers(shape, outputs), network.judge if network.loss else None
 
 
 _troupe.register_networks(_build)
