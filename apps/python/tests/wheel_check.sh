@@ -25,6 +25,7 @@ cd "$work"  # where no `troupe` of the tree is found
 "$work/fresh/bin/pip" install --quiet --no-deps "$work"/wheels/troupe-*manylinux*.whl
 "$work/fresh/bin/troupe" explain stash | grep -q stash
 "$work/fresh/bin/python" -m troupe --version
+"$work/fresh/bin/troupe" run teacher-mlp --processes=2 --set stop.updates=20 --set pipeline.stages=2 --out none --quiet
 "$work/fresh/bin/python" - <<'END'
 import pathlib
 import troupe

@@ -97,8 +97,17 @@ def _global(value: Any, what: str) -> tuple[str, str]:
     raise UsageError(f"processes: the {what} is known to this process alone; make it a global of a module, which others can import")
 
 
-def _program(chosen: Experiment, folder: Path) -> str:
-    """What another process is: this one's own program is Python, and knows the schemes, data and networks of modules."""
+def program(folder: Path, lines: Iterable[str] = ()) -> str:
+    """What another process is, in `folder`: this one's own program is Python. `lines`: what it does before."""
+    code = "\n".join([f"import sys; sys.path[:] = {sys.path!r}", *lines, "import runpy; runpy.run_module('troupe', run_name='__main__')"])
+    path = folder / "troupe"
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n')
+    path.chmod(0o700)
+    return str(path)
+
+
+def _imports(chosen: Experiment) -> list[str]:
+    """What other processes do to know the schemes, data and networks of modules."""
     text = str(chosen)
     used = [(name, module) for name, module in sorted(schemes.modules) if f'name: "{name}"' in text]
     for name, module in used:
@@ -106,13 +115,8 @@ def _program(chosen: Experiment, folder: Path) -> str:
             raise UsageError(f"processes: {name} is defined in the program or notebook itself, which no other process can import; "
                              "put it into a module")
     given = [(one.id, *_global(one, what)) for what, one in (("data", chosen.data), ("network", chosen.network)) if one]
-    code = "\n".join([f"import sys; sys.path[:] = {sys.path!r}", *(f"import {module}" for module in {module: None for _, module in used}),
-                      *(f"import {module}; {module}.{attribute}.known_as({id!r})" for id, module, attribute in given),
-                      "import runpy; runpy.run_module('troupe', run_name='__main__')"])
-    path = folder / "troupe"
-    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n')
-    path.chmod(0o700)
-    return str(path)
+    return [*(f"import {module}" for module in {module: None for _, module in used}),
+            *(f"import {module}; {module}.{attribute}.known_as({id!r})" for id, module, attribute in given)]
 
 
 def run(experiment: Any = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequence[str] = (), *, out: str | Path | None = None,
@@ -138,7 +142,7 @@ def run(experiment: Any = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequenc
     words += ["--hosts", str(hosts)] if hosts else []
     with tempfile.TemporaryDirectory(prefix="troupe-") as folder:
         if processes > 1:
-            words += ["--processes", str(processes), "--program", _program(chosen, Path(folder))]
+            words += ["--processes", str(processes), "--program", program(Path(folder), _imports(chosen))]
         return _train("run", chosen, out, progress, on_metric, words)
 
 
