@@ -31,6 +31,9 @@ Tokens& tokens() {
 }  // namespace
 
 nb::object array_of(const Tensor& tensor) {
+  if (tensor.device() != Device{}) {
+    throw PythonFailed("what is written in Python is for CPUs; choose placement.devices=cpu");
+  }
   auto* const held = new Tensor(tensor);
   const nb::capsule owner(held, [](void* p) noexcept { delete static_cast<Tensor*>(p); });
   std::size_t shape[Shape::kDimensionsMax];

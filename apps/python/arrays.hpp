@@ -14,7 +14,7 @@
 
 namespace troupe::python {
 
-/// The same memory, which lives as long as the array. With the GIL.
+/// The same memory, which lives as long as the array. PythonFailed where it is a GPU's. With the GIL.
 nb::object array_of(const Tensor& tensor);
 
 nb::list arrays_of(std::span<const Tensor> tensors);

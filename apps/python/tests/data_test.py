@@ -65,6 +65,8 @@ def test_samples_with_fields_come_by_threads_and_processes():
         for executor in (None, two):
             rows = troupe.samples(Images(X, Y), Images(X[:40], Y[:40]), classes=2, fields=("image", "label"), executor=executor)
             assert troupe.sim("glyphs-mlp", HOW, data=rows).sha256 == whole.sha256
+    with pytest.raises(troupe.DataError, match="a dict, has no 0 and 1"):
+        troupe.samples(Images(X, Y), Images(X, Y), classes=2)
 
 
 def test_values_are_targets_where_they_are_no_integers():

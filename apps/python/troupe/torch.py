@@ -15,19 +15,21 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 import torch
-from torch import fx, nn
+from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from . import _troupe
 from ._command import UsageError
+from ._tracing import traced
 from .results import write_weights
 
 __all__ = ["Network", "from_torch"]
 
 _networks: "weakref.WeakValueDictionary[str, Network]" = weakref.WeakValueDictionary()
 _numbers = itertools.count()
+DIMENSIONS = 5  # of a tensor of the runtime
 
 
 class Network:
@@ -45,6 +47,8 @@ class Network:
     def __init__(self, *modules: nn.Module, names: Sequence[str] | None = None,
                  loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None) -> None:
         self.modules, self.loss = modules, loss
+        if any(nn.parameter.is_lazy(t) for m in modules for t in itertools.chain(m.parameters(), m.buffers())):
+            raise UsageError("a lazy module has no parameters before it has been called once")
         self.names = list(names or (str(i) for i in range(len(modules))))
         if len(self.names) != len(modules) or len(set(self.names)) != len(modules):
             raise UsageError("names: each module needs a name of its own")
@@ -77,7 +81,7 @@ class Network:
 
     def layers(self, shape: Sequence[int], outputs: int) -> list["Layer"]:
         names = {id(tensor): name for name, tensor in self._tensors().items()}
-        uses = [id(p) for module in self.modules for p in module.parameters()]
+        uses = [id(p) for module in self.modules for p in module.parameters() if p.requires_grad]
         shared = {p for p in uses if uses.count(p) > 1}
         made: list[Layer] = []
         x = torch.zeros(2, *shape)
@@ -96,6 +100,8 @@ class Network:
         of = of.long() if labels else of.view(y.shape) if of.numel() == y.numel() else of
         with torch.set_grad_enabled(gradient is not None):
             mean = self.loss(y.requires_grad_(gradient is not None), of)
+        if not isinstance(mean, torch.Tensor) or mean.dim():
+            raise TypeError("it returned no tensor of one number, the mean over the samples")
         if gradient is not None:
             torch.from_numpy(gradient).copy_(*torch.autograd.grad(mean, y))
         right = labels and y.dim() > 1 and y.numel() == of.numel() * y.shape[-1]
@@ -103,9 +109,11 @@ class Network:
 
 
 def _kept(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """Parameters, and the buffers that are saved and whose values float32 holds: others stay in each thread's copy as they are."""
+    """Parameters, frozen ones, which the runtime has as buffers, and the buffers that are saved and whose values float32 holds:
+    others stay in each thread's copy as they are."""
     saved = set(module.state_dict(keep_vars=True))
-    return [*module.named_parameters(), *((n, b) for n, b in module.named_buffers() if n in saved and _fits(b))]
+    return [*sorted(module.named_parameters(), key=lambda one: not one[1].requires_grad),
+            *((n, b) for n, b in module.named_buffers() if n in saved and _fits(b))]
 
 
 def _fits(buffer: torch.Tensor) -> bool:
@@ -146,10 +154,11 @@ class Layer:
     def __init__(self, name: str, module: nn.Module, x: torch.Tensor, names: Mapping[int, str], shared: set[int]) -> None:
         self.name, self.module = name, module
         everything = _kept(module)
-        self.count = sum(1 for _ in module.parameters())
+        self.count = sum(p.requires_grad for p in module.parameters())
         self.keys = [key for key, _ in everything]
         self.shapes = [tuple(tensor.shape) for _, tensor in everything]
-        self.types = [tensor.dtype for _, tensor in everything[self.count:]]  # of its buffers, which the runtime has as float32
+        # Of its buffers, which the runtime has as float32, and whether forwards may write into them.
+        self.types = [(tensor.dtype, not isinstance(tensor, nn.Parameter)) for _, tensor in everything[self.count:]]
         tables = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
         self.parameters = [(names[id(p)], _shape(p), _flags(p, id(p) in tables, id(p) in shared))
                            for _, p in everything[:self.count]]
@@ -193,6 +202,9 @@ class Layer:
             own = {id(t): t for t in itertools.chain(self.module.parameters(), self.module.buffers())}
             copies[training] = Copy(copy.deepcopy(self.module, own).train(training), self.keys, self.draws)
         y = copies[training](tensors, x.clone() if self.writes else x, key)
+        if not isinstance(y, torch.Tensor) or not 1 <= y.dim() <= DIMENSIONS:
+            raise UsageError(f"module {self.name} gives a {type(y).__name__}{f' of {y.dim()} dimensions' if hasattr(y, 'dim') else ''}; "
+                             f"a layer gives one tensor of at most {DIMENSIONS}, the batch first")
         return y if y.dtype == torch.float32 else y.float()  # what torch.autocast has left
 
     @staticmethod
@@ -209,8 +221,8 @@ class Layer:
 
     def forward(self, w: Any, buffers: Any, x: np.ndarray, training: bool, seed: int, first_sample: int) -> Any:
         x = torch.from_numpy(x)
-        buffers = [b.to(t, copy=training)  # written in place by the forward
-                   for b, t in zip(self._tensors(buffers, self.shapes[self.count:]), self.types)]
+        buffers = [b.to(dtype, copy=training and written)
+                   for b, (dtype, written) in zip(self._tensors(buffers, self.shapes[self.count:]), self.types)]
         if not training:
             with torch.no_grad():
                 tensors = [*self._tensors(w, self.shapes), *buffers]
@@ -304,7 +316,7 @@ def from_torch(module: nn.Module, example: torch.Tensor, cut: Sequence[str] | No
         parts = [nn.Sequential(OrderedDict(pairs[begin:end + 1])) for begin, end in zip([0, *(e + 1 for e in ends)], ends)]
         names = [children[end] for end in ends]
     else:
-        parts, names = _traced(module, cut)
+        parts, names = traced(module, cut)
     network = Network(*parts, names=names)
     network.prefixes = [""] * len(parts)
     whole = copy.deepcopy(module).eval()
@@ -315,64 +327,6 @@ def from_torch(module: nn.Module, example: torch.Tensor, cut: Sequence[str] | No
         if not torch.allclose(x, whole(example), equal_nan=True):
             raise UsageError("from_torch: its parts do not give what the module gives: it does more than its graph shows")
     return network
-
-
-def _traced(module: nn.Module, cut: Sequence[str] | None) -> tuple[list[nn.Module], list[str]]:
-    try:
-        graphs = [fx.Tracer().trace(copy.deepcopy(module).train(training)) for training in (False, True)]
-    except Exception as error:
-        raise UsageError(f"from_torch: torch.fx cannot trace {type(module).__name__}; give Network(...) its parts: {error}") from error
-    graph = graphs[1]
-    if str(graphs[0]) != str(graph):
-        raise UsageError("from_torch: what the module does depends on self.training outside of its children, and a graph cannot")
-    nodes = [node for node in graph.nodes if node.op not in ("placeholder", "get_attr", "output")]
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    if len(inputs) != 1:
-        raise UsageError(f"from_torch: the module takes {len(inputs)} inputs, and a layer takes one")
-    (result,) = next(node for node in graph.nodes if node.op == "output").args
-    if not isinstance(result, fx.Node):
-        raise UsageError("from_torch: the module gives several tensors, and a layer gives one")
-    last: dict[str, int] = {}  # of each name that may be cut at, its last node
-    for i, node in enumerate(nodes):
-        last[node.name] = i
-        for path in node.meta.get("nn_module_stack", {}):
-            last[path] = i
-    order = {node: i for i, node in enumerate(nodes)}
-
-    def crossing(end: int) -> list[fx.Node]:
-        """What nodes behind `end` read of those up to it."""
-        return [node for node in [*inputs, *nodes[:end + 1]] if any(order.get(user, len(nodes)) > end for user in node.users)]
-
-    def legal(name: str) -> bool:
-        if name not in last:
-            raise UsageError(f"from_torch: cut: nothing of the module's graph is called {name!r} ({', '.join(last)})")
-        over = crossing(last[name])
-        if cut is not None and len(over) != 1:
-            raise UsageError(f"from_torch: cut: behind {name!r} {len(over)} tensors go on ({', '.join(map(str, over))}), and one "
-                             "is what a layer can send")
-        return len(over) == 1
-
-    wanted = [name for name, _ in module.named_children() if name in last] if cut is None else cut
-    places = {last[name]: name for name in wanted if legal(name)}
-    places.setdefault(len(nodes) - 1, "end")
-    parts, names, begin, taken = [], [], 0, inputs[0]
-    for end, name in sorted(places.items()):
-        part = fx.Graph()
-        copies = {taken: part.placeholder("x")}
-
-        def copied(node: fx.Node) -> fx.Node:
-            if node not in copies:  # a parameter, read where it is needed
-                copies[node] = part.node_copy(node)
-            return copies[node]
-
-        for node in nodes[begin:end + 1]:
-            copies[node] = part.node_copy(node, copied)
-        taken = crossing(end)[0] if end < len(nodes) - 1 else result
-        part.output(copies[taken])
-        parts.append(fx.GraphModule(module, part))
-        names.append(name)
-        begin = end + 1
-    return parts, names
 
 
 def _build(id: str, shape: Sequence[int], outputs: int) -> tuple[list[Layer], Any]:
