@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tables that others have made, as a new user would train on them: with nothing set but the file, and then what messages say.
 
-    real_tables.py --program P [--venv DIR] [--tables 100] [--seeds 3] [--out FILE.csv] [--only WORD]
+    real_tables.py --program P [--venv DIR] [--tables 100] [--seeds 3] [--out FILE] [--only WORD]
 
 Packages with CSV files in them are installed into a virtual environment (DIR, outside the repository), by pip; where that cannot be,
 the check is skipped with the reason, with exit status 4. Of the tables with 50 to 5,000 rows some are taken, evenly by name. Of each:
@@ -18,10 +18,14 @@ message, or another one about the same), the median of tries, and on how many ta
 scikit-learn: the median over the seeds of the difference is no lower than half of a test sample's share (or 0.01 of R2), and the
 standard error of the mean difference, below 0. Beside it stands on how many the median of one is no lower than that of the other by
 the first of these alone. It fails where more than three of a hundred tables need anything else.
+
+FILE gets a line of JSON a table as soon as it is done. Tables that stand in it already are not trained on again, so that a run that
+was stopped goes on where it was.
 """
 
 import argparse
 import csv
+import json
 import math
 import os
 import re
@@ -180,32 +184,48 @@ def of_sklearn(path, settings, lines, values, seed):
     return model.score(x[test], y[test])
 
 
+def row_of(arguments, path):
+    """What became of a table."""
+    settings, tries, wrong, misled = settled(arguments.program, path)
+    row = {"table": path.stem, "tries": tries, "misled": misled, "wrong": wrong[-200:], "settings": " ".join(f"{k}={v}" for k, v in settings.items())}
+    pairs = []
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(1, arguments.seeds + 1) if not wrong else ():
+            lines, score, values = of_troupe(arguments.program, path, settings, Path(folder), seed)
+            if lines is None:
+                row["wrong"] = score[-200:]
+                break
+            row |= {"tests": len(lines), "values": values}
+            try:
+                other = of_sklearn(path, settings, lines, values, seed)
+                pairs += [(score, other)] if not math.isnan(score) and not math.isnan(other) else []
+            except (ValueError, IndexError, KeyError, TypeError) as error:
+                row["note"] = f"{type(error).__name__}: {error}"[:120]
+    if pairs and not row["wrong"]:
+        apart = [a - b for a, b in pairs]
+        slack = 0.01 if row["values"] else 0.5 / row["tests"]
+        error = statistics.stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else 0
+        row |= {name: round(statistics.median(p[i] for p in pairs), 4) for i, name in enumerate(("troupe", "sklearn"))}
+        row |= {"apart": round(statistics.median(apart), 4), "won": statistics.median(apart) >= -slack - error, "higher": row["troupe"] >= row["sklearn"] - slack}
+    return row
+
+
+def rows_of(arguments):
+    """A row a table, those that an earlier run has written among them."""
+    out = Path(arguments.out or os.devnull)
+    done = {row["file"]: row for row in map(json.loads, out.read_text().splitlines())} if out.is_file() else {}
+    with out.open("a") as file:
+        for path in tables_of(arguments.venv, arguments.tables, arguments.only):
+            name = str(path.relative_to(arguments.venv))
+            if name not in done:
+                done[name] = {"file": name} | row_of(arguments, path)
+                print(json.dumps(done[name]), file=file, flush=True)
+            print(" ".join(f"{k}={v}" for k, v in done[name].items()), flush=True)
+            yield done[name]
+
+
 def judge(arguments):
-    rows = []
-    for path in tables_of(arguments.venv, arguments.tables, arguments.only):
-        settings, tries, wrong, misled = settled(arguments.program, path)
-        row = {"table": path.stem, "tries": tries, "misled": misled, "wrong": wrong[-200:], "settings": " ".join(f"{k}={v}" for k, v in settings.items())}
-        pairs = []
-        with tempfile.TemporaryDirectory() as folder:
-            for seed in range(1, arguments.seeds + 1) if not wrong else ():
-                lines, score, values = of_troupe(arguments.program, path, settings, Path(folder), seed)
-                if lines is None:
-                    row["wrong"] = score[-200:]
-                    break
-                row |= {"tests": len(lines), "values": values}
-                try:
-                    other = of_sklearn(path, settings, lines, values, seed)
-                    pairs += [(score, other)] if not math.isnan(score) and not math.isnan(other) else []
-                except (ValueError, IndexError, KeyError, TypeError) as error:
-                    row["note"] = f"{type(error).__name__}: {error}"[:120]
-        if pairs and not row["wrong"]:
-            apart = [a - b for a, b in pairs]
-            slack = 0.01 if row["values"] else 0.5 / row["tests"]
-            error = statistics.stdev(apart) / math.sqrt(len(apart)) if len(apart) > 1 else 0
-            row |= {name: round(statistics.median(p[i] for p in pairs), 4) for i, name in enumerate(("troupe", "sklearn"))}
-            row |= {"apart": round(statistics.median(apart), 4), "won": statistics.median(apart) >= -slack - error, "higher": row["troupe"] >= row["sklearn"] - slack}
-        rows.append(row)
-        print(" ".join(f"{k}={v}" for k, v in row.items()), flush=True)
+    rows = list(rows_of(arguments))
     if not rows:
         return print("there is no table") or 1
     usable = [r for r in rows if not r["wrong"]]
@@ -215,11 +235,6 @@ def judge(arguments):
         some = [r for r in both if r["values"] == values]
         if some:
             print(f"{name}: {sum(r['won'] for r in some)} of {len(some)} at least scikit-learn's within the seeds' error, {sum(r['higher'] for r in some)} without it; median {statistics.median(r['troupe'] for r in some):.3f} and {statistics.median(r['sklearn'] for r in some):.3f}, mean {statistics.fmean(r['troupe'] for r in some):.3f} and {statistics.fmean(r['sklearn'] for r in some):.3f}")
-    if arguments.out:
-        with open(arguments.out, "w", newline="") as file:
-            writer = csv.DictWriter(file, sorted({key for row in rows for key in row}))
-            writer.writeheader()
-            writer.writerows(rows)
     return 1 if 100 * (len(rows) - len(usable)) > 3 * len(rows) else 0
 
 
@@ -230,7 +245,7 @@ def main():
     parser.add_argument("--tables", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", default="", help="tables whose names have this")
-    parser.add_argument("--out", help="a CSV file for a row a table")
+    parser.add_argument("--out", help="a file for a line of JSON a table, with which a run goes on that was stopped")
     arguments = parser.parse_args()
     python, reason = installed(arguments.venv.absolute())
     if python is None:
