@@ -4,6 +4,7 @@
 #include "kernels/device.hpp"
 #include "kernels/instruction_set.hpp"
 #include "kernels/wording.hpp"
+#include "runtime/record/shell_word.hpp"
 
 #include <unistd.h>
 
@@ -14,26 +15,12 @@
 namespace troupe {
 namespace {
 
-/// `word` for a shell.
-std::string quoted_word(const std::string& word) {
-  constexpr const char* kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=.,:/@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) {
-    return word;
-  }
-  std::string quoted = "'";
-  for (const char c : word) {
-    quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  }
-  return quoted + "'";
-}
-
 /// This process's own, as the system keeps it.
 std::string command_line() {
   std::ifstream words("/proc/self/cmdline", std::ios::binary);
   std::string command;
   for (std::string word; std::getline(words, word, '\0');) {
-    command += (command.empty() ? "" : " ") + quoted_word(word);
+    command += (command.empty() ? "" : " ") + shell_word(word);
   }
   return command;
 }

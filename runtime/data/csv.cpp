@@ -94,10 +94,6 @@ Result<void> check_csv(const proto::Csv& options, const CsvLoader& loader, const
   if (table.rows() < 2 && options.test_path().empty()) {
     return unusable("it holds one sample, and the test samples are drawn from it, too");
   }
-  if (loader.classes() == 1) {
-    return unusable(
-        "all of its samples are of one class; data.csv.target names the column to predict");
-  }
   std::map<double, std::string> numbers;
   for (const std::string& name :
        options.values() ? std::vector<std::string>() : loader.class_names()) {

@@ -277,6 +277,13 @@ Result<CsvTable> CsvLoader::read(const std::string& path) {
   if (table.cells.empty()) {
     return unusable("it holds no sample, or no column beside the target");
   }
+  const bool alone = table.rows() == 1 && options_.test_path().empty();  // is told as such
+  if (!learnt_ && classes() == 1 && !alone) {
+    const Error one{ErrorKind::data,
+                    "all of its samples are of one class; data.csv.target names the column to "
+                    "predict"};
+    return unusable(explained(one, text).message);
+  }
   if (!learnt_) {
     learn_words(table);
   }

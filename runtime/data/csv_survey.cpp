@@ -3,8 +3,11 @@
 #include "experiment/data.pb.h"
 #include "kernels/wording.hpp"
 #include "runtime/data/csv_table.hpp"
+#include "runtime/record/json.hpp"
+#include "runtime/record/shell_word.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -30,7 +33,14 @@ struct ColumnSurvey {
   std::set<std::string, std::less<>> different{};  // fields that are no numbers and not missing
   std::set<double> numbers{};                      // different ones of the target
   double first = 0;
-  bool counts = true;  // 0, 1, 2, ... more than the first
+  bool counts = true;   // 0, 1, 2, ... more than the first
+  std::string known{};  // the first field that is not missing
+  bool varies = false;  // another one is not the same
+
+  void see(std::string_view field) {
+    known = known.empty() ? field : known;
+    varies = varies || field != known;
+  }
 };
 
 /// Of every column, and how many rows there are. Error (data): what is wrong with a line as a whole.
@@ -59,6 +69,7 @@ Result<std::pair<std::vector<ColumnSurvey>, std::int64_t>> survey(CsvReader& rea
       }
       const bool own = options.missing_words_size() > 0 && csv_missing(field, options);
       if (const auto number = own ? std::nullopt : csv_number(field, options)) {
+        here.see(field);
         ++here.counted;
         here.fractions += *number == std::floor(*number) ? 0 : 1;
         here.first = rows == 1 ? *number : here.first;
@@ -72,6 +83,7 @@ Result<std::pair<std::vector<ColumnSurvey>, std::int64_t>> survey(CsvReader& rea
           here.unknown.emplace(field);
         }
       } else {
+        here.see(field);
         ++here.odd;
         if (here.different.size() <= kDifferentMax) {
           here.different.emplace(field);
@@ -89,8 +101,29 @@ bool are_odd(const ColumnSurvey& column) {
            char* end = nullptr;
            const bool number = std::isinf(std::strtod(word.c_str(), &end)) ||
                                std::abs(std::strtod(word.c_str(), &end)) > 1e38;
-           return (number && *end == '\0') || word.find_first_of("0123456789") == word.npos;
+           const bool legible =
+               std::ranges::none_of(word, [](unsigned char c) { return std::iscntrl(c) != 0; });
+           return (number && *end == '\0') ||
+                  (legible && word.find_first_of("0123456789") == word.npos);
          });
+}
+
+/// Whether a target is of numbers to predict, beside which a few words may stand.
+bool holds_values(const ColumnSurvey& target, std::int64_t rows) {
+  return target.different.empty()
+             ? target.fractions > 0 || are_values(std::ssize(target.numbers), rows)
+             : target.fractions > 0 && target.odd * 2 < target.counted;
+}
+
+/// As many as there are columns: none of them.
+std::size_t target_of(const CsvColumns& columns) {
+  return static_cast<std::size_t>(std::ranges::find(columns.uses, ColumnUse::target) -
+                                  columns.uses.begin());
+}
+
+/// An element of a list in a setting.
+std::string element(const std::string& word) {
+  return word.find_first_of(",[]\"'\\") == word.npos ? word : json_string(word);
 }
 
 std::vector<std::string> names_of(const google::protobuf::RepeatedPtrField<std::string>& names) {
@@ -109,10 +142,11 @@ std::string csv_list(const char* key,
   std::string text;
   for (const auto* names : {&set, &more}) {
     for (const std::string& name : *names) {
-      text += (text.empty() ? "" : ",") + name;
+      text += (text.empty() ? "" : ",") + element(name);
     }
   }
-  return more.empty() ? "" : concat(" --set data.csv.", key, "=[", text, "]");
+  const std::string setting = concat("data.csv.", key, "=[", text, "]");
+  return more.empty() ? "" : " --set " + (shell_word(text) == text ? setting : shell_word(setting));
 }
 
 std::vector<std::string> left_without(const CsvColumns& columns,
@@ -198,31 +232,35 @@ std::optional<bool> header_by_words(CsvReader reader, const proto::Csv& options)
 
 namespace {
 
-/// Settings where nothing stands in the column of the target: the last one with something in it takes its place.
+/// Settings where all fields of the target are the same: the last column in whose place something can be told takes its
+/// place.
 Result<std::string> another_target(const CsvReader& reader,
                                    const proto::Csv& options,
                                    CsvColumns columns,
                                    char separator,
                                    std::size_t target,
-                                   const std::vector<ColumnSurvey>& all) {
+                                   const std::vector<ColumnSurvey>& all,
+                                   std::int64_t rows) {
   proto::Csv other = options;
   other.add_leave_out(columns.key(target));
   const std::string left =
       csv_list("leave_out", names_of(options.leave_out()), {columns.key(target)});
   columns.uses[target] = ColumnUse::left_out;
   for (std::size_t column = all.size(); column-- > 0;) {
-    if (columns.uses[column] == ColumnUse::number && all[column].missing < all[target].missing) {
+    const bool names = 2 * std::ssize(all[column].different) > rows;
+    if (columns.uses[column] == ColumnUse::number && all[column].varies && !names) {
       columns.uses[column] = ColumnUse::target;
       const auto settings = csv_settings(reader, other, columns, separator);
       TROUPE_TRY(settings);
       const std::string& rest = *settings;
       const bool listed = rest.find("leave_out=") != rest.npos;
-      return fill_in("--set data.csv.target={}{}{}{} (nothing stands in {})",
+      return fill_in("--set data.csv.target={}{}{}{} ({} {})",
                      columns.key(column),
                      listed ? "" : left,
                      rest.empty() ? "" : " ",
                      rest,
-                     columns.called(target));
+                     columns.called(target),
+                     all[target].known.empty() ? "is empty" : "is the same in all rows");
     }
   }
   return std::string();
@@ -255,11 +293,9 @@ Result<std::string> csv_settings(CsvReader reader,
   const auto found = survey(reader, options, columns);
   TROUPE_TRY(found);
   const auto& [all, rows] = *found;
-  const auto target = static_cast<std::size_t>(
-      std::find(columns.uses.begin(), columns.uses.end(), ColumnUse::target) -
-      columns.uses.begin());
-  if (target < all.size() && all[target].missing == rows) {
-    return another_target(begin, options, columns, separator, target, all);
+  const std::size_t target = target_of(columns);
+  if (target < all.size() && !all[target].varies && rows > 1) {
+    return another_target(begin, options, columns, separator, target, all, rows);
   }
   std::vector<std::string> words;
   std::vector<std::string> useless;
@@ -272,12 +308,12 @@ Result<std::string> csv_settings(CsvReader reader,
     const ColumnSurvey& here = all[column];
     const ColumnUse use = columns.uses[column];
     known.insert(here.unknown.begin(), here.unknown.end());
-    const bool numbers = use == ColumnUse::number || (use == ColumnUse::target && options.values());
+    const bool values = use == ColumnUse::target && (options.values() || holds_values(here, rows));
+    const bool numbers = use == ColumnUse::number || values;
     if (here.missing > 0 && options.missing() == proto::Csv::refuse) {
       more.insert(" --set data.csv.missing=mean");
     }
-    if (use == ColumnUse::target && !options.values() && here.different.empty() &&
-        (here.fractions > 0 || are_values(std::ssize(here.numbers), rows))) {
+    if (values && !options.values()) {
       more.insert(" --set data.csv.values=true");
     }
     if (use == ColumnUse::number && here.counts && rows >= kCounting && here.different.empty() &&
@@ -299,7 +335,7 @@ Result<std::string> csv_settings(CsvReader reader,
     if (!setting.empty()) {
       continue;
     }
-    if (use == ColumnUse::number && are_odd(here)) {
+    if (are_odd(here)) {
       odd.insert(here.different.begin(), here.different.end());
       if (options.missing() == proto::Csv::refuse) {
         more.insert(" --set data.csv.missing=mean");
@@ -307,7 +343,9 @@ Result<std::string> csv_settings(CsvReader reader,
       continue;
     }
     if (use == ColumnUse::target) {
-      more.insert(" --set data.csv.values=false");
+      if (!holds_values(here, rows)) {
+        more.insert(" --set data.csv.values=false");
+      }
       continue;
     }
     const std::size_t different = here.different.size();

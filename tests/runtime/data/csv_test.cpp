@@ -360,7 +360,8 @@ TEST_CASE("what is wrong with a table is said with its line and column", "[runti
       "it is, the table can be read with --set data.csv.values=false");
   CHECK(refusal("1,x\n2,x\n") ==
         "table.csv is not usable: all of its samples are of one class; data.csv.target names the "
-        "column to predict");
+        "column to predict; as it is, the table can be read with --set data.csv.target=1 --set "
+        "data.csv.leave_out=[2] (column 2 is the same in all rows)");
   CHECK(refusal("x\ny\n") ==
         "table.csv is not usable: its first line is one field, where a target and a column beside "
         "it are needed; data.csv.separator says what stands between two fields");
@@ -566,7 +567,7 @@ TEST_CASE("where nothing stands in the target's column, another one is offered",
   const std::string text = "name,size,kind,none\nann,1,2,\nbob,2,1,NA\ncid,7,1,\n";
   CHECK_THAT(Table(text).refusal(),
              says("--set data.csv.target=kind --set data.csv.leave_out=[none] --set "
-                  "data.csv.categories=[name] (nothing stands in column \"none\")"));
+                  "data.csv.categories=[name] (column \"none\" is empty)"));
   CHECK(Table(text, {"target=kind", "leave_out=[none]", "categories=[name]"}).refusal() == "");
 }
 
@@ -737,6 +738,44 @@ TEST_CASE("a word that stands for an unknown number here and there is no categor
   const auto data = Table(with("n.d.", "NA"), {"missing=mean", "missing_words=[NA,n.d.]"}).open();
   REQUIRE(data);
   CHECK((*data)->sample_shape() == Shape{2});
+}
+
+TEST_CASE("words beside numbers to predict stand for unknown ones, and make no classes of them",
+          "[runtime][data]") {
+  const auto with = [](const char* word) {
+    std::string text = "a,y\n";
+    for (int i = 0; i < 40; ++i) {
+      text += concat(i, ",", i == 30 ? word : std::to_string(i % 7 + 0.5), "\n");
+    }
+    return text;
+  };
+  CHECK_THAT(Table(with("n. k."), {"leave_out=[1]"}).refusal(),
+             says("read with --set 'data.csv.missing_words=[n. k.]' --set data.csv.missing=mean "
+                  "--set data.csv.values=true"));
+  CHECK_THAT(Table(with("it's"), {"values=true"}).refusal(),
+             says("--set 'data.csv.missing_words=[\"it'\\''s\"]' --set data.csv.missing=mean"));
+  const auto data =
+      Table(with("it's"), {"values=true", "missing=mean", "missing_words=[\"it's\"]"}).open();
+  REQUIRE(data);
+  CHECK((*data)->size(Split::train) + (*data)->size(Split::test) == 39);
+  // With a digit it may be a number: of what is wrong with it the message tells, and of no setting that would not help.
+  CHECK_THAT(Table(with("6.5?"), {"leave_out=[1]"}).refusal(), says("--set data.csv.values=true"));
+  CHECK(Table(with("6.5?"), {"values=true"}).refusal() ==
+        "table.csv is not usable: line 32, column \"y\": \"6.5?\" is not a number that float32 can "
+        "hold");
+}
+
+TEST_CASE("where all samples are of one class another column is named", "[runtime][data]") {
+  std::string text = "id,kind,deaths,n\n";
+  for (int i = 0; i < 40; ++i) {
+    text += concat("s", i, ",", i % 2 == 0 ? "a" : "b", ",", i % 7 * 0.25, ",20\n");
+  }
+  const Table table(text, {"leave_out=[id]", "categories=[kind]"});
+  CHECK_THAT(table.refusal(),
+             says("with --set data.csv.target=deaths --set data.csv.leave_out=[id,n] --set "
+                  "data.csv.values=true (column \"n\" is the same in all rows)"));
+  CHECK(Table(text, {"leave_out=[id,n]", "categories=[kind]", "target=deaths", "values=true"})
+            .open());
 }
 
 TEST_CASE("a number that many write for an unknown one is doubted where it lies apart",
