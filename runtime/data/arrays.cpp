@@ -173,6 +173,28 @@ ArrayScales array_scales(const ArrayPair& pair,
   return {x.scales(), y.scales()};
 }
 
+std::vector<std::int32_t> labels_of(const ArrayPair& pair, const std::vector<std::int64_t>& rows) {
+  std::vector<std::int32_t> labels;
+  labels.reserve(rows.size());
+  for (const std::int64_t row : rows) {
+    labels.push_back(static_cast<std::int32_t>(pair.y[static_cast<std::size_t>(row)]));
+  }
+  return labels;
+}
+
+std::vector<float> values_of(const ArrayPair& pair,
+                             const std::vector<std::int64_t>& rows,
+                             const std::vector<ColumnScale>& scales) {
+  std::vector<float> values;
+  values.reserve(rows.size() * scales.size());
+  for (const std::int64_t row : rows) {
+    for (std::size_t i = 0; i < scales.size(); ++i) {
+      values.push_back(scales[i](pair.y[static_cast<std::size_t>(row) * scales.size() + i]));
+    }
+  }
+  return values;
+}
+
 MemorySamples array_samples(const ArrayPair& pair,
                             const std::vector<std::int64_t>& rows,
                             bool values,
@@ -185,15 +207,9 @@ MemorySamples array_samples(const ArrayPair& pair,
     for (std::size_t i = 0; i < width; ++i) {
       to.x.push_back(scales.x[i % scales.x.size()](pair.x[first * width + i]));
     }
-    for (std::size_t i = 0; i < scales.y.size(); ++i) {
-      const double y = pair.y[first * scales.y.size() + i];
-      if (values) {
-        to.values.push_back(scales.y[i](y));
-      } else {
-        to.labels.push_back(static_cast<std::int32_t>(y));
-      }
-    }
   }
+  to.values = values ? values_of(pair, rows, scales.y) : std::vector<float>();
+  to.labels = values ? std::vector<std::int32_t>() : labels_of(pair, rows);
   return to;
 }
 
@@ -219,12 +235,38 @@ std::vector<std::string> numbered_names(int count) {
   return tabulated<std::string>(count, [&](int i) { return std::to_string(i); });
 }
 
-std::int32_t largest_label(const ArrayPair& pair, const std::vector<std::int64_t>& rows) {
-  double largest = 0;
-  for (const std::int64_t row : rows) {
-    largest = std::max(largest, pair.y[static_cast<std::size_t>(row)]);
+/// What was understood of the arrays, and what looks wrong in them.
+void tell_arrays(const proto::Arrays& options,
+                 const ArrayPair& train,
+                 const ArrayPair& test,
+                 const HeldOut& rows,
+                 const ArrayScales& scales,
+                 Preparation& to) {
+  const std::vector<std::int64_t> sample(train.x.shape.begin() + 1, train.x.shape.end());
+  to.understood.push_back(fill_in("samples of shape {} in {}; in {} {}",
+                                  extents_text(sample),
+                                  json_string(train.x_name),
+                                  json_string(train.y_name),
+                                  options.values()
+                                      ? concat("numbers to predict, ", scales.y.size(), " a sample")
+                                      : "their labels"));
+  if (options.values()) {
+    to.constant = constant_loss(values_of(train, rows.train, scales.y),
+                                values_of(test, rows.test, scales.y),
+                                scales.y.size());
+  } else {
+    tell_labels(labels_of(train, rows.train), labels_of(test, rows.test), to);
   }
-  return static_cast<std::int32_t>(largest);
+  to.understood.push_back(
+      split_told(rows, options.test_path().empty() ? options.test_x() : options.test_path()));
+  constexpr std::int64_t kChannels = 4;  // at most, of what has width and height beside them
+  if (sample.size() == 3 && !options.channels_first() && sample[0] <= kChannels &&
+      sample[1] > kChannels && sample[2] > kChannels) {
+    to.doubts.push_back(
+        fill_in("samples of shape {} look like images with their channels first: "
+                "--set data.arrays.channels_first=true",
+                extents_text(sample)));
+  }
 }
 
 /// The data set of two pairs, or of one whose rows are parted.
@@ -245,7 +287,11 @@ Result<std::shared_ptr<const Dataset>> make_arrays(const proto::Arrays& options,
   const std::int64_t values = options.values() ? static_cast<std::int64_t>(scales.y.size()) : 0;
   int classes = 0;
   if (!options.values()) {
-    classes = 1 + std::max(largest_label(train, rows.train), largest_label(test, rows.test));
+    const auto largest = [](const std::vector<std::int32_t>& labels) {
+      return *std::ranges::max_element(labels);
+    };
+    classes =
+        1 + std::max(largest(labels_of(train, rows.train)), largest(labels_of(test, rows.test)));
   }
   if (prepared && !options.values()) {
     const auto known = static_cast<int>(prepared->classes.size());
@@ -256,10 +302,13 @@ Result<std::shared_ptr<const Dataset>> make_arrays(const proto::Arrays& options,
     }
     classes = known;
   }
-  auto preparation = std::make_shared<const Preparation>(
-      Preparation{.classes = numbered_names(classes),
-                  .x = scales.x,
-                  .y = options.values() ? scales.y : std::vector<ColumnScale>()});
+  Preparation made{.classes = numbered_names(classes),
+                   .x = scales.x,
+                   .y = options.values() ? scales.y : std::vector<ColumnScale>()};
+  if (!prepared) {
+    tell_arrays(options, train, test, rows, scales, made);
+  }
+  auto preparation = std::make_shared<const Preparation>(std::move(made));
   if (train.x.file || test.x.file) {
     return streamed_arrays({.sample = array_sample_shape(train),
                             .classes = classes,

@@ -3,6 +3,7 @@
 #include "experiment/data.pb.h"
 #include "kernels/wording.hpp"
 #include "runtime/data/csv_table.hpp"
+#include "runtime/data/preparation.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/shell_word.hpp"
 
@@ -131,10 +132,6 @@ std::vector<std::string> names_of(const google::protobuf::RepeatedPtrField<std::
 }
 
 }  // namespace
-
-bool are_values(std::int64_t different, std::int64_t rows) {
-  return different > 10 && (different > 50 || 10 * different > rows);
-}
 
 std::string csv_list(const char* key,
                      const std::vector<std::string>& set,

@@ -33,9 +33,6 @@ Result<std::string> csv_settings(CsvReader reader,
                                  const CsvColumns& columns,
                                  char separator);
 
-/// Whether a target of so many different whole numbers is meant as a number.
-bool are_values(std::int64_t different, std::int64_t rows);
-
 constexpr std::int64_t kCounting = 8;  // rows, from which on a column that counts them is no chance
 
 /// " --set data.csv.KEY=[a,b]", of what is set already and what comes to it; "" where nothing does.

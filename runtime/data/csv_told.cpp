@@ -2,6 +2,7 @@
 #include "kernels/wording.hpp"
 #include "runtime/data/csv_survey.hpp"
 #include "runtime/data/csv_table.hpp"
+#include "runtime/data/preparation.hpp"
 
 #include <algorithm>
 #include <cctype>
@@ -13,8 +14,6 @@
 
 namespace troupe {
 namespace {
-
-constexpr std::size_t kClassesSaid = 12;
 
 std::string plural(std::int64_t count, const char* one) {
   const char* const more = std::string_view(one).ends_with('s') ? "es" : "s";
@@ -57,15 +56,6 @@ std::string columns_told(const CsvLoader& loader, std::int64_t rows) {
                  left_out.empty() ? "" : "; left out: " + left_out);
 }
 
-std::string classes_told(const std::vector<std::string>& names,
-                         const std::vector<std::int64_t>& counts) {
-  std::string text = plural(static_cast<std::int64_t>(names.size()), "class") + ":";
-  for (std::size_t i = 0; i < std::min(names.size(), kClassesSaid); ++i) {
-    text += concat(i == 0 ? " " : ", ", names[i], " (", counts[i], ")");
-  }
-  return text + (names.size() > kClassesSaid ? ", ..." : "");
-}
-
 /// Names that differ only in capitals.
 std::string twins_told(const std::vector<std::string>& names) {
   std::set<std::string> seen;
@@ -89,11 +79,7 @@ void doubt_classes(const std::vector<std::string>& names,
   const bool numbers = std::ranges::all_of(
       names, [](const std::string& name) { return csv_number(name).has_value(); });
   if (numbers && are_values(classes, rows)) {
-    doubts.push_back(
-        fill_in("the target has {} different whole numbers in {} rows, and each is a class of its "
-                "own; to predict it as a number: --set data.csv.values=true",
-                classes,
-                rows));
+    doubts.push_back(values_doubted(classes, rows, "csv"));
   } else if (classes > 10 && 2 * classes > rows) {
     doubts.push_back(concat("the target has ",
                             classes,

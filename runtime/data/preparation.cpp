@@ -94,6 +94,50 @@ std::string split_told(const HeldOut& rows, const std::string& test_path) {
                  test_path.empty() ? "drawn by seed" : "of " + test_path);
 }
 
+std::string classes_told(const std::vector<std::string>& names,
+                         const std::vector<std::int64_t>& counts) {
+  constexpr std::size_t kClassesSaid = 12;
+  std::string text = concat(names.size(), names.size() == 1 ? " class:" : " classes:");
+  for (std::size_t i = 0; i < std::min(names.size(), kClassesSaid); ++i) {
+    text += concat(i == 0 ? " " : ", ", names[i], " (", counts[i], ")");
+  }
+  return text + (names.size() > kClassesSaid ? ", ..." : "");
+}
+
+bool are_values(std::int64_t different, std::int64_t rows) {
+  return different > 10 && (different > 50 || 10 * different > rows);
+}
+
+std::string values_doubted(std::int64_t different, std::int64_t rows, const char* kind) {
+  return fill_in(
+      "the target has {} different whole numbers in {} rows, and each is a class of its own; to "
+      "predict it as a number: --set data.{}.values=true",
+      different,
+      rows,
+      kind);
+}
+
+void tell_labels(const std::vector<std::int32_t>& train,
+                 const std::vector<std::int32_t>& test,
+                 Preparation& to) {
+  std::vector<std::int64_t> counts(to.classes.size());
+  for (const auto* labels : {&train, &test}) {
+    for (const std::int32_t label : *labels) {
+      ++counts[static_cast<std::size_t>(label)];
+    }
+  }
+  to.understood.push_back(classes_told(to.classes, counts));
+  to.constant = constant_accuracy(train, test);
+  const std::int64_t rows = std::ssize(train) + std::ssize(test);
+  const std::int64_t nowhere = std::ranges::count(counts, 0);
+  if (const std::int64_t there = std::ssize(counts) - nowhere; are_values(there, rows)) {
+    to.doubts.push_back(values_doubted(there, rows, "arrays"));
+  } else if (nowhere > 0) {
+    to.doubts.push_back(
+        concat("of the labels 0 to ", counts.size() - 1, ", ", nowhere, " stand nowhere"));
+  }
+}
+
 double constant_accuracy(const std::vector<std::int32_t>& train,
                          const std::vector<std::int32_t>& test) {
   std::map<std::int32_t, std::int64_t> counts;

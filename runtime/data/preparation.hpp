@@ -52,6 +52,21 @@ struct Preparation {
 /// "90 samples for training and 10 for tests, drawn by seed" or "..., of FILE".
 std::string split_told(const HeldOut& rows, const std::string& test_path);
 
+/// "3 classes: a (25), b (35), ...", the first twelve of them.
+std::string classes_told(const std::vector<std::string>& names,
+                         const std::vector<std::int64_t>& counts);
+
+/// Whether a target of so many different whole numbers is meant as a number.
+bool are_values(std::int64_t different, std::int64_t rows);
+
+/// What is said where they are taken for classes; `kind` is "csv" or "arrays".
+std::string values_doubted(std::int64_t different, std::int64_t rows, const char* kind);
+
+/// What was understood of the labels of arrays, and what looks wrong in them, into `to`, which has the classes.
+void tell_labels(const std::vector<std::int32_t>& train,
+                 const std::vector<std::int32_t>& test,
+                 Preparation& to);
+
 /// Preparation::constant of labels: the share of `test` that has the class of which `train` has most; of `values` numbers a
 /// target: the mean, over samples, of half the squares of what is left of `test` when the mean of `train` is taken away.
 double constant_accuracy(const std::vector<std::int32_t>& train,

@@ -83,9 +83,6 @@ constexpr std::int64_t kLookedAtFirst = 4096;  // tokens by which a file of anot
 
 /// What the first tokens of a file without a header have to be something else by; "" where they are tokens.
 std::string looks_wrong(const TokenFile& file, const proto::Tokens& options) {
-  if (std::string form = foreign_form(file.path(), Wanted::tokens); !form.empty()) {
-    return form;
-  }
   if (file.has_header()) {
     return "";
   }
@@ -123,6 +120,9 @@ std::string looks_wrong(const TokenFile& file, const proto::Tokens& options) {
 }
 
 Result<TokenFilePointer> open_checked(const std::string& path, const proto::Tokens& options) {
+  if (const std::string form = foreign_form(path, Wanted::tokens); !form.empty()) {
+    return Error{ErrorKind::data, concat(path, " is not usable: ", form)};
+  }
   const std::size_t width = options.type() == proto::Tokens::uint16 ? 2 : 4;
   auto file = TokenFile::open(path, width, options.vocabulary());
   if (!file) {

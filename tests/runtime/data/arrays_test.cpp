@@ -9,6 +9,7 @@
 #include "runtime/data/csv_convert.hpp"
 #include "runtime/data/input_file.hpp"
 #include "runtime/data/number_array.hpp"
+#include "runtime/data/preparation.hpp"
 #include "tests/runtime/data/array_files.hpp"
 #include "tests/runtime/data/files.hpp"
 #include "tests/runtime/data/samples.hpp"
@@ -19,6 +20,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -109,6 +111,53 @@ TEST_CASE("samples and labels come from .npy files", "[runtime][data]") {
   check_four(other.open());
   other.folder.write("x.npy", npy<std::int32_t>("(4, 2)", {1, 2, 3, 4, 5, 6, 7, 8}, 3));
   check_four(other.open());
+}
+
+TEST_CASE("what is understood of arrays is told, and what looks wrong in them", "[runtime][data]") {
+  const auto of = [](const Arrays& arrays) {
+    const auto data = arrays.open();
+    REQUIRE(data);
+    return *(*data)->preparation();
+  };
+  const Preparation plain = of(Arrays());
+  CHECK(plain.understood ==
+        std::vector<std::string>{"samples of shape (2) in \"x\"; in \"y\" their labels",
+                                 "3 classes: 0 (2), 1 (1), 2 (1)",
+                                 "3 samples for training and 1 for tests, drawn by seed"});
+  CHECK(plain.doubts.empty());
+  CHECK(plain.constant);
+
+  const Arrays gaps({"normalize=false", "test_x=x", "test_y=y"});
+  gaps.folder.write("y.npy", npy<std::int64_t>("(4,)", {0, 4, 4, 0}));
+  CHECK(of(gaps).doubts == std::vector<std::string>{"of the labels 0 to 4, 3 stand nowhere"});
+  CHECK(of(gaps).understood.back() == "4 samples for training and 4 for tests, of x");
+  CHECK(of(gaps).constant == 0.5);
+
+  const Arrays values({"values=true", "test_x=x", "test_y=y"});
+  values.folder.write("y.npy", npy<float>("(4, 1)", {0, 2, 0, 2}));
+  CHECK(of(values).understood.front() ==
+        "samples of shape (2) in \"x\"; in \"y\" numbers to predict, 1 a sample");
+  CHECK(of(values).constant == Approx(0.5));  // half a variance of 1
+
+  const Arrays images;
+  images.folder.write("x.npy", npy<std::uint8_t>("(4, 3, 8, 5)", std::vector<std::uint8_t>(480)));
+  REQUIRE(of(images).doubts.size() == 1);
+  CHECK(of(images).doubts[0] ==
+        "samples of shape (3, 8, 5) look like images with their channels first: --set "
+        "data.arrays.channels_first=true");
+  const Arrays turned({"channels_first=true"});
+  turned.folder.write("x.npy", npy<std::uint8_t>("(4, 3, 8, 5)", std::vector<std::uint8_t>(480)));
+  CHECK(of(turned).doubts.empty());
+
+  const Arrays many;
+  std::vector<std::int64_t> numbers(100);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  many.folder.write("x.npy", npy<float>("(100, 1)", std::vector<float>(100)));
+  many.folder.write("y.npy", npy<std::int64_t>("(100,)", numbers));
+  CHECK(of(many).doubts ==
+        std::vector<std::string>{
+            "the target has 100 different whole numbers in 100 rows, and each is a class of its "
+            "own; to predict it as a number: --set data.arrays.values=true"});
 }
 
 TEST_CASE("samples and labels come from .npz archives, packed or not", "[runtime][data]") {

@@ -182,6 +182,9 @@ TEST_CASE("what is no file of tokens is known by its first bytes", "[runtime][da
   CHECK(TokenFiles(counting(1, 100, 4), {"type=uint32"}).refusal() == "");
   CHECK_THAT(TokenFiles("\x93NUMPY" + std::string(90, '\1')).refusal(),
              says("it is an array of NumPy's; python3 -c 'import numpy"));
+  // Of a length that no file of tokens has, and still known.
+  CHECK_THAT(TokenFiles("PK\3\4" + std::string(30, '\0') + "xl/workbook").refusal(),
+             says("it is an Excel workbook"));
   const std::string token_640 = "\x80\x02" + std::string(90, '\1');  // so begin pickles, too
   CHECK(TokenFiles(token_640).refusal().find("pickle") == std::string::npos);
 }
