@@ -142,10 +142,11 @@ void write_certificate(const fs::path& path, X509* certificate) {
   write_new(path, [certificate](BIO* file) { return PEM_write_bio_X509(file, certificate); });
 }
 
-void make_folder(const fs::path& path) {
+void make_folder(const fs::path& path, std::vector<fs::path>& made) {
   if (::mkdir(path.c_str(), 0700) != 0) {
     throw std::system_error(errno, std::system_category(), path.string());
   }
+  made.push_back(path);
 }
 
 Error refused(const std::string& why) {
@@ -184,9 +185,10 @@ Result<void> check(const fs::path& folder,
 void make_host(const fs::path& folder,
                const std::string& host,
                const CertificateTerm& term,
-               const KeyPair& authority) {
+               const KeyPair& authority,
+               std::vector<fs::path>& made) {
   const OpensslKey key = new_key();
-  make_folder(folder / host);
+  make_folder(folder / host, made);
   write_certificate(folder / host / "ca.pem", authority.certificate.get());
   write_certificate(folder / host / (host + ".pem"),
                     certificate_of(host, key.get(), term, authority).get());
@@ -194,13 +196,16 @@ void make_host(const fs::path& folder,
 }
 
 /// New, or what lies in the folder. Error (usage) where that is not sound, or ends too soon.
-Result<KeyPair> authority_in(const fs::path& folder, bool known, const CertificateTerm& term) {
+Result<KeyPair> authority_in(const fs::path& folder,
+                             bool known,
+                             const CertificateTerm& term,
+                             std::vector<fs::path>& made) {
   if (!known) {
-    KeyPair made = new_authority(term.from);
-    make_folder(folder);
-    write_key(folder / "ca.key", made.key.get());
-    write_certificate(folder / "ca.pem", made.certificate.get());
-    return made;
+    KeyPair fresh = new_authority(term.from);
+    make_folder(folder, made);
+    write_key(folder / "ca.key", fresh.key.get());
+    write_certificate(folder / "ca.pem", fresh.certificate.get());
+    return fresh;
   }
   auto key = read_private_key(folder / "ca.key");
   auto certificate = read_certificate(folder / "ca.pem");
@@ -237,13 +242,18 @@ Result<void> make_keys(const fs::path& folder,
                        const CertificateTerm& term) {
   const bool known = fs::exists(folder / "ca.pem") && fs::exists(folder / "ca.key");
   TROUPE_TRY(check(folder, hosts, known, term.days));
+  std::vector<fs::path> made;
   try {
-    const auto authority = authority_in(folder, known, term);
+    const auto authority = authority_in(folder, known, term, made);
     TROUPE_TRY(authority);
     for (const std::string& host : hosts) {
-      make_host(folder, host, term, *authority);
+      make_host(folder, host, term, *authority, made);
     }
   } catch (const std::exception& error) {
+    std::error_code code;
+    for (const fs::path& path : made) {
+      fs::remove_all(path, code);  // so that the second try finds nothing half-made
+    }
     return Error{ErrorKind::lost, concat("the keys could not be written: ", error.what())};
   }
   return {};

@@ -176,6 +176,16 @@ TEST_CASE("keys are not made over others, nor for what is no host") {
   fs::create_directory(folder / "full");
   CHECK_THAT(refusal(make_keys(folder / "full", {"a"})), says("has no ca.pem and ca.key"));
   CHECK_THAT(refusal(make_keys(folder / "no/such", {"a"})), says("could not be written"));
+  // Nothing is left of keys that cannot be written whole: here the last host's name is too long for a file.
+  std::string host(60, 'x');
+  for (int i = 0; i < 3; ++i) {
+    host += '.' + std::string(63, 'x');
+  }
+  CHECK_THAT(refusal(make_keys(folder / "new", {"a", host})), says("could not be written"));
+  CHECK(!fs::exists(folder / "new"));
+  CHECK_THAT(refusal(make_keys(keys, {"beta", host})), says("could not be written"));
+  CHECK(!fs::exists(keys + "/beta"));
+  CHECK(make_keys(keys, {"beta"}));
   // The authority is for ten years.
   CHECK_THAT(
       refusal(make_keys(keys, {"late"}, {.days = 30, .from = std::time(nullptr) + 3640 * kDay})),
