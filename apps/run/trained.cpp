@@ -7,6 +7,8 @@
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/store.hpp"
+#include "runtime/data/foreign.hpp"
+#include "runtime/record/shell_word.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -59,6 +61,12 @@ Result<std::string> experiment_beside(const std::string& verb, const TrainedArgu
 Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArguments& arguments) {
   const auto name = experiment_beside(verb, arguments);
   TROUPE_TRY(name);
+  std::error_code code;
+  if (!arguments.experiment.empty() && fs::is_regular_file(*name, code) &&
+      !data_key(*name).empty()) {
+    return usage_error(
+        "{}: {} is no experiment; samples are named by --data {}", verb, *name, shell_word(*name));
+  }
   const auto whole = load_experiment(*name, arguments.assignments);
   TROUPE_TRY(whole);
   const auto phases = phases_of(*whole);
@@ -104,10 +112,16 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
   e.mutable_data()->clear_growth();
   auto data = open_dataset(e.data(), e.seed(), &**prepared);
   TROUPE_TRY(data);
-  if (verb != "predict" && (*data)->preparation() && (*data)->preparation()->without_target) {
+  const bool without_target = (*data)->preparation() && (*data)->preparation()->without_target;
+  if (without_target && verb != "predict") {
     return Error{
         ErrorKind::usage,
         verb + ": these samples have no target to be compared with; `troupe predict` needs none"};
+  }
+  if (without_target && arguments.data.empty()) {  // none of them is for training
+    TrainedArguments all = arguments;
+    all.data = e.data().has_csv() ? e.data().csv().path() : e.data().folder().path();
+    return trained_blueprint(verb, all);
   }
   e.mutable_data()->set_batch_size(std::min(batch, (*data)->size(Split::train)));
   return make_blueprint(e, *std::move(data));

@@ -187,6 +187,14 @@ TEST_CASE("rows without a target are predicted from one file", "[apps]") {
   CHECK(lines[0] == Words{"sample", "line", "prediction", "probability"});
   CHECK((lines[1][1] == "2" && lines[1][2] == "low"));
   CHECK((lines[2][1] == "3" && lines[2][2] == "high"));
+  // By its key, too, all of them are shown; and what is no experiment is said to be data.
+  CHECK(run_program({"predict", run, "--set", "data.csv.path=" + folder / "new.csv"}).out ==
+        said.out);
+  const Said misplaced = run_program({"predict", run, folder / "new.csv"});
+  CHECK(misplaced.code == 2);
+  CHECK_THAT(
+      misplaced.err,
+      Catch::Contains("is no experiment; samples are named by --data " + folder / "new.csv"));
   const Said other = run_program({"eval", run, "glyphs-mlp", "--data", folder / "new.csv"});
   CHECK(other.code == 2);
   CHECK_THAT(other.err,
