@@ -82,6 +82,7 @@ Chunk::Chunk(const Network& network,
       first_ ? input : network.after.at(static_cast<std::size_t>(first_layers[next] - 1));
   inputs_ = given.size();
   input_bytes_ = bytes_of(given);
+  x_bytes_ = bytes_of({given.front()});
   ChunkParameters parameters = lay_out(network, first_layers, index, shards, fragments, dealing);
   layout_ = std::move(parameters.layout);
   borrowed_ = std::move(parameters.borrowed);
@@ -119,6 +120,19 @@ std::int64_t Chunk::saved_bytes() const {
     n += static_cast<double>(layers_[i]->saved_bytes()) * samples_each_[i];
   }
   return static_cast<std::int64_t>(n);
+}
+
+std::int64_t Chunk::passing_bytes() const {
+  double most = 0;
+  for (std::size_t i = 0; i + 1 < layers_.size(); ++i) {
+    const auto* const made = dynamic_cast<const PlainLayer*>(layers_[i].get());
+    const Layer& next = *layers_[i + 1];
+    if (made && made->saved_bytes() == 0 && next.saved_bytes() == 0 && next.closes_skip()) {
+      most = std::max(most,
+                      4 * static_cast<double>(made->output_shape().elements()) * samples_each_[i]);
+    }
+  }
+  return static_cast<std::int64_t>(most);
 }
 
 std::int64_t Chunk::input_bytes() const {

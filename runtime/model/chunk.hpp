@@ -50,10 +50,15 @@ class Chunk {
   /// Weights and gradients of a chunk are its own slices, then these.
   const std::vector<BorrowedSlice>& borrowed() const { return borrowed_; }
 
-  Flops flops() const;                // of a sample
-  double influence_flops() const;     // of a sample
-  std::int64_t saved_bytes() const;   // from forward to backward, of a sample
-  std::int64_t input_bytes() const;   // across the cut, of a sample; skips included
+  Flops flops() const;               // of a sample
+  double influence_flops() const;    // of a sample
+  std::int64_t saved_bytes() const;  // from forward to backward, of a sample
+  /// Of a sample: the largest activation that is made to be joined with a skip connection and that no layer keeps.
+  std::int64_t passing_bytes() const;
+  std::int64_t input_bytes() const;  // across the cut, of a sample; skips included
+
+  std::int64_t x_bytes() const { return x_bytes_; }  // the same without skips
+
   std::int64_t output_bytes() const;  // likewise
 
   /// The weights that a run starts from: a function of seed and names alone.
@@ -110,6 +115,7 @@ class Chunk {
   float label_smoothing_;
   std::int64_t shared_classes_;
   std::int64_t input_bytes_;
+  std::int64_t x_bytes_;
   std::int64_t output_bytes_;
   std::size_t inputs_;
   std::size_t outputs_;

@@ -147,6 +147,8 @@ struct Held {
   /// Of columns: the sizes of the groups in the last dimension. Each part has its share of each group, one after the
   /// other. Empty: one group.
   std::vector<std::int64_t> groups{};
+  /// Where the layer closes a skip connection, which is held alike: the skip's groups.
+  std::vector<std::int64_t> skip_groups{};
 };
 
 class Layer;
@@ -159,6 +161,7 @@ struct LayerPart {
   std::vector<std::int64_t> groups{};  // of its output, as Held::groups
   std::shared_ptr<const Layer>
       behind{};  // where the output is summands: the layer that their sum goes through, by rows
+  bool swaps = false;  // x and the skip connection change places, however each is held
 };
 
 class Layer {
@@ -185,6 +188,9 @@ class Layer {
 
   /// The name of the skip connection that it opens, closes or works on; "": none.
   virtual std::string skip() const { return ""; }
+
+  /// Whether it closes it, and so makes one activation of two.
+  virtual bool closes_skip() const { return false; }
 
   /// What `part` computes of this layer if the parts hold its input like `in`. Nothing: the layer cannot be cut so.
   virtual std::optional<LayerPart> part(const Held& /*in*/, const WidthPart& /*part*/) const {

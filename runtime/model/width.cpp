@@ -1,10 +1,10 @@
 #include "runtime/model/width.hpp"
 
 #include "kernels/wording.hpp"
+#include "runtime/model/layers.hpp"
 #include "runtime/model/layers/junction.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <optional>
 #include <utility>
@@ -17,7 +17,8 @@ using Layers = std::vector<std::shared_ptr<const Layer>>;
 
 struct Section {
   std::vector<Layers> of_part;
-  std::size_t chunk = 0;  // of the network before
+  std::size_t chunk = 0;              // of the network before
+  std::vector<std::size_t> of_layer;  // of the network before: by layer of a part
 };
 
 /// What stands where a skip connection is closed or worked on.
@@ -36,6 +37,7 @@ class Cutter {
 
   Result<SectionedNetwork> cut() {
     for (std::size_t i = 0; i < network_.layers.size(); ++i) {
+      layer_ = i;
       if (i > 0 && chunk_of(i) != sections_.back().chunk) {
         open_section(chunk_of(i));
       }
@@ -83,8 +85,9 @@ class Cutter {
   WidthPart part(std::int64_t rank) const { return {rank, parts_}; }
 
   void open_section(std::size_t chunk) {
-    sections_.push_back(
-        {.of_part = std::vector<Layers>(static_cast<std::size_t>(parts_)), .chunk = chunk});
+    sections_.push_back({.of_part = std::vector<Layers>(static_cast<std::size_t>(parts_)),
+                         .chunk = chunk,
+                         .of_layer = {}});
   }
 
   template <class Make>
@@ -92,6 +95,7 @@ class Cutter {
     for (std::int64_t t = 0; t < parts_; ++t) {
       sections_.back().of_part[static_cast<std::size_t>(t)].push_back(make(part(t)));
     }
+    sections_.back().of_layer.push_back(layer_);
   }
 
   /// Layer `i`, behind a junction where it wants x held otherwise. False: it is not made for it.
@@ -102,18 +106,11 @@ class Cutter {
       return false;  // what junctions call their pieces
     }
     const bool opens = !skip.empty() && !skips_.contains(skip);
-    const bool closes = !skip.empty() && !opens && !has_entry(i, skip);
     const std::string name = layer.name();
-    if (!skip.empty() && !opens && !closes) {
-      return add_on_skip(i, skips_.at(skip));
+    if (!skip.empty() && !opens) {
+      return has_entry(i, skip) ? add_on_skip(i, skips_.at(skip)) : close(i, skip);
     }
-    if (closes) {
-      const Skip held = skips_.at(skip);
-      skips_.erase(skip);
-      if ((x_.holding != held.holding && !turn(held.holding, name)) || x_.groups != held.groups) {
-        return false;
-      }
-    } else if (opens && !fits_its_skip(i, skip) && !turn(Holding::whole, name)) {
+    if (opens && !fits_its_skip(i, skip) && !turn(Holding::whole, name)) {
       return false;
     }
     const auto held = spread_for(layer);
@@ -135,12 +132,7 @@ class Cutter {
   /// How x is to be held for the layer: as it is, if that will do.
   std::optional<Holding> spread_for(const Layer& layer) const {
     for (const Holding holding : {x_.holding, Holding::whole, Holding::rows}) {
-      Held held = x_;
-      if (holding != x_.holding) {
-        held.holding = holding;
-        held.groups.clear();
-      }
-      if (layer.part(held, part(0))) {
+      if (layer.part(turned(x_, holding), part(0))) {
         return holding;
       }
     }
@@ -163,12 +155,51 @@ class Cutter {
     const std::string name = network_.layers[i]->skip();
     const auto entry = std::ranges::find(before, name, &NamedShape::name);
     Held held{.whole = entry->shape, .holding = skip.holding, .groups = skip.groups};
-    if (!network_.layers[i]->part(held, part(0))) {
+    const auto made = network_.layers[i]->part(held, part(0));
+    if (!made) {
       return false;
     }
-    append_parts(i, held);
+    if (made->swaps) {
+      exchange(network_.layers[i], held);
+    } else {
+      append_parts(i, held);
+    }
     skip = {held.holding, held.groups};
     return true;
+  }
+
+  /// x and `skip` change places by a layer that does so.
+  void exchange(const std::shared_ptr<const Layer>& swap, Held& skip) {
+    append([&](const WidthPart&) { return swap; });
+    std::swap(x_, skip);
+  }
+
+  /// Layer `i`, which closes a skip: as the skip is held, as x is, or with both by rows.
+  bool close(std::size_t i, const std::string& name) {
+    const std::shared_ptr<const Layer>& layer = network_.layers[i];
+    const auto entry = std::ranges::find(network_.after[i - 1], name, &NamedShape::name);
+    const Skip of = skips_.at(name);
+    Held skip{.whole = entry->shape, .holding = of.holding, .groups = of.groups};
+    for (const Holding to : {skip.holding, x_.holding, Holding::rows}) {
+      Held both = turned(x_, to);
+      both.skip_groups = turned(skip, to).groups;
+      if (!turns(x_, to) || !turns(skip, to) || !layer->part(both, part(0))) {
+        continue;
+      }
+      turn(to, layer->name());
+      if (skip.holding != to) {
+        const auto swap = swap_layer(layer->name() + ".swap", name);
+        exchange(swap, skip);
+        turn(to, layer->name() + ".skip");
+        exchange(swap, skip);
+      }
+      skips_.erase(name);
+      x_.skip_groups = both.skip_groups;
+      append_parts(i, x_);
+      x_.skip_groups.clear();
+      return true;
+    }
+    return false;
   }
 
   /// The parts of layer `i`, which works on `held`; it becomes what comes of it.
@@ -194,18 +225,33 @@ class Cutter {
     }
   }
 
+  /// Whether there is a junction from how `x` is held to `to`, or none is needed.
+  bool turns(const Held& x, Holding to) const {
+    const bool to_columns = to == Holding::columns;
+    return x.holding == to || (to != Holding::sum && !(to_columns && x.holding == Holding::whole) &&
+                               !(to_columns && x.whole.back() % parts_ != 0));
+  }
+
+  /// `x` held like `to`.
+  static Held turned(Held x, Holding to) {
+    if (x.holding != to) {
+      x.holding = to;
+      x.groups.clear();
+    }
+    return x;
+  }
+
   /// From how x is held to `to`. False: there is no such junction.
   bool turn(Holding to, const std::string& name) {
-    const Holding from = x_.holding;
-    if (from == to) {
-      return true;
-    }
-    const bool local = from == Holding::whole;
-    if (!x_.groups.empty() || to == Holding::sum || (local && to == Holding::columns) ||
-        (to == Holding::columns && x_.whole.back() % parts_ != 0)) {
+    if (!turns(x_, to)) {
       return false;
     }
-    if (local) {
+    const Held from = x_;
+    x_ = turned(x_, to);
+    if (from.holding == to) {
+      return true;
+    }
+    if (from.holding == Holding::whole) {
       append([&](const WidthPart& one) { return own_rows_layer(name + ".rows", one); });
     } else {
       // Where a chunk begins here, they are the last that the chunk before makes.
@@ -215,14 +261,13 @@ class Cutter {
         sends.of_part[static_cast<std::size_t>(t)].push_back(
             pieces_layer(name + ".pieces", to, part(t)));
       }
+      sends.of_layer.push_back(sends.of_layer.back());
       if (!begins) {
         open_section(sections_.back().chunk);
       }
-      append([&](const WidthPart& one) {
-        return together_layer(name + ".together", from, to, x_.whole, one);
-      });
+      append(
+          [&](const WidthPart& one) { return together_layer(name + ".together", from, to, one); });
     }
-    x_.holding = to;
     return true;
   }
 
@@ -234,10 +279,12 @@ class Cutter {
     grid.network.width = parts_;
     grid.network.shared_classes = classes_;
     grid.sections.resize(first_layers_.size());
+    grid.cut = first_layers_;
     std::vector<BundleShape> before(static_cast<std::size_t>(parts_),
                                     BundleShape{{"x", network_.input}});
     for (const Section& section : sections_) {
       ++grid.sections[section.chunk];
+      grid.of_layer.insert(grid.of_layer.end(), section.of_layer.begin(), section.of_layer.end());
       for (std::int64_t t = 0; t < parts_; ++t) {
         BundleShape& held = before[static_cast<std::size_t>(t)];
         grid.inputs.push_back(held);
@@ -275,6 +322,7 @@ class Cutter {
   Held x_;
   std::map<std::string, Skip> skips_;  // the open ones
   std::vector<Section> sections_;
+  std::size_t layer_ = 0;     // that is being cut
   bool cuts_ = false;         // some layer's parameters
   std::int64_t classes_ = 0;  // that the parts share
 };
@@ -285,79 +333,6 @@ Result<SectionedNetwork> cut_in_width(const Network& network,
                                       const std::vector<std::int64_t>& first_layers,
                                       std::int32_t parts) {
   return Cutter(network, first_layers, parts).cut();
-}
-
-std::vector<Bundle> for_parts(Bundle made, const WidthPart& from) {
-  std::vector<Bundle> all(static_cast<std::size_t>(from.parts));
-  for (NamedTensor& entry : made) {
-    std::int64_t to = from.rank;
-    for (std::int64_t t = 0; from.parts > 1 && t < from.parts; ++t) {
-      const bool forward = entry.name == piece_for(t);
-      if (forward || entry.name == piece_from(t)) {
-        entry.name = forward ? piece_from(from.rank) : piece_for(from.rank);
-        to = t;
-        break;
-      }
-    }
-    all[static_cast<std::size_t>(to)].push_back(std::move(entry));
-  }
-  return all;
-}
-
-std::int64_t bytes_for(const BundleShape& made, const WidthPart& from, std::int64_t to) {
-  std::int64_t bytes = 0;
-  for (const NamedShape& entry : made) {
-    std::int64_t part = from.rank;
-    for (std::int64_t t = 0; from.parts > 1 && t < from.parts; ++t) {
-      part = entry.name == piece_for(t) ? t : part;
-    }
-    bytes += part == to ? 4 * entry.shape.elements() / entry.share : 0;
-  }
-  return bytes;
-}
-
-void add_pieces(Bundle& to, Bundle more) {
-  if (to.empty() && more.size() == 1) {  // the rule, where no parts are
-    to = std::move(more);
-    return;
-  }
-  for (NamedTensor& entry : more) {
-    const auto same = std::ranges::find(to, entry.name, &NamedTensor::name);
-    if (same != to.end()) {
-      *same = std::move(entry);
-    } else {
-      to.push_back(std::move(entry));
-    }
-  }
-  const auto is_piece = [](const NamedTensor& entry) {
-    return entry.name.starts_with("x>") || entry.name.starts_with("x<");
-  };
-  std::stable_sort(to.begin(), to.end(), [&](const NamedTensor& a, const NamedTensor& b) {
-    return is_piece(a) != is_piece(b) ? is_piece(a) : is_piece(a) && a.name < b.name;
-  });
-}
-
-bool pieces_agree(const Bundle& there, const Bundle& more, std::int64_t parts) {
-  std::map<std::int64_t, std::int64_t> rows;  // by part
-  for (const Bundle* const bundle : {&there, &more}) {
-    for (const NamedTensor& entry : *bundle) {
-      for (std::int64_t t = 0; entry.tensor && t < parts; ++t) {
-        if (entry.name == piece_from(t) || entry.name == piece_for(t)) {
-          rows[t] = entry.tensor.shape()[0];
-        }
-      }
-    }
-  }
-  std::int64_t all = 0;
-  bool equal = true;
-  for (const auto& [part, count] : rows) {
-    all += count;
-    equal = equal && count == rows.begin()->second;
-  }
-  return equal || std::ranges::all_of(rows, [&](const auto& row) {
-           return std::ssize(rows) == parts ? row.second == rows_of(all, {row.first, parts}).count
-                                            : std::abs(row.second - rows.begin()->second) <= 1;
-         });
 }
 
 }  // namespace troupe

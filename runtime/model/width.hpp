@@ -31,6 +31,10 @@ struct SectionedNetwork {
   std::vector<std::int64_t> first_layers;  // by chunk; part t of section s is chunk s T + t
   std::vector<BundleShape> inputs;         // by chunk: what it gets, of a sample
   std::vector<std::int32_t> sections;      // by chunk of the network before: how many it became
+  /// By layer of a part, over all sections: the layer of the network before that it is of; a junction is of the layer that
+  /// it hands on, or that it is made for.
+  std::vector<std::size_t> of_layer;
+  std::vector<std::int64_t> cut;  // by chunk of the network before: its first layer there
 };
 
 /// `network`, whose chunks begin at layers `first_layers`, in `parts` parts. Error (usage) where a layer is not made for

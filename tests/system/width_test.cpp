@@ -52,6 +52,26 @@ std::string images() {
          "optimizer { learning_rate: 0.02 } record { evaluate: false order: false }";
 }
 
+/// A U-Net's way down and up, with what it had beside what it has: channels that the parts share, which a convolution, a batch
+/// norm and a dense layer have next; and an inception block whose ways have a channel too many or too few to be shared.
+std::string joined_images() {
+  return "model { layers { "
+         "layer { convolution { outputs: 8 stride: 7 activation: tanh } } layer { fork { name: 'a' "
+         "} } layer { average_pool {} } layer { convolution { outputs: 4 activation: tanh } } "
+         "layer { upsample {} } layer { concatenate { name: 'a' } } layer { batch_norm {} } "
+         "layer { fork { name: 'b' } } layer { convolution { outputs: 4 activation: tanh } } "
+         "layer { concatenate { name: 'b' } } layer { convolution { outputs: 4 } } "
+         "layer { fork { name: 'c' } } layer { fork { name: 'd' } } "
+         "layer { convolution { outputs: 3 kernel: 1 padding: 0 activation: gelu_erf } } "
+         "layer { swap { name: 'd' } } layer { convolution { outputs: 4 activation: tanh } } "
+         "layer { concatenate { name: 'd' } } layer { concatenate { name: 'c' } } "
+         "layer { dense { outputs: 8 } } layer { fork { name: 'e' } } "
+         "layer { dense { outputs: 4 activation: tanh } } layer { concatenate { name: 'e' } } "
+         "layer { dense { outputs: 8 } } layer { dense {} } } } "
+         "data { glyphs { limit: 240 test_limit: 67 } batch_size: 12 } "
+         "optimizer { learning_rate: 0.02 } record { evaluate: false order: false }";
+}
+
 Outcome train(const std::string& task, const Options& options, bool threads = false) {
   Outcome outcome =
       run(experiment(task, joined({"stop.updates=24"}, options)), {.threads = threads});
@@ -69,7 +89,7 @@ std::string width(int T) {
 
 TEST_CASE("two and four parts train as one", "[system]") {
   const std::string mlp = tiny_task("24,20,16,16", "tanh");
-  for (const std::string& task : {mlp, gpt(), experts(), images()}) {
+  for (const std::string& task : {mlp, gpt(), experts(), images(), joined_images()}) {
     const Outcome one = train(task, {});
     for (const int T : {2, 4}) {
       INFO(task << " T " << T);
@@ -99,6 +119,18 @@ TEST_CASE("schedules and depth change nothing of a cut in width", "[system]") {
   }
   CHECK(same(train(gpt(), joined(parts, {"pipeline.activations=recompute"})).weights, one.weights));
   CHECK(same(train(gpt(), joined(parts, {"placement.optimizer=own"})).weights, one.weights));
+}
+
+TEST_CASE("what lies side by side is cut anywhere, in depth as well as in width", "[system]") {
+  const Outcome one = train(joined_images(), {width(2), "pipeline.micro_batches=2"});
+  for (const int stages : {2, 3, 5, 11}) {
+    INFO(stages);
+    CHECK(same(
+        train(joined_images(),
+              {width(2), "pipeline.micro_batches=2", "pipeline.stages=" + std::to_string(stages)})
+            .weights,
+        one.weights));
+  }
 }
 
 TEST_CASE("views are those of the pipeline that is not cut in width", "[system]") {

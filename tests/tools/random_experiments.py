@@ -102,6 +102,8 @@ LAYERS = {
                "mixture { experts: 4 chosen: 1 hidden: 2 }"],
 }  # fmt: skip
 SKIPS = [["fork { name: 'a' }", "join { name: 'a' }"], ["fork { name: 'b' }", "activation {}", "join { name: 'b' activation: relu }"],
+         ["fork { name: 'c' }", "activation {}", "concatenate { name: 'c' }"],
+         ["fork { name: 'd' }", "swap { name: 'd' }", "activation {}", "concatenate { name: 'd' }"],
          ["fork { name: 'a' }"], ["join { name: 'b' }"]]  # fmt: skip
 LEFT_OUT = {
     "placement.devices",  # of this machine
@@ -257,7 +259,7 @@ class Draw:
         layers = [pick(LAYERS[kind if self.mostly() else pick(list(LAYERS))]) for _ in range(self.random.randrange(below))]
         if self.chance(0.3):
             at = self.random.randrange(len(layers) + 1)
-            layers[at:at] = pick(SKIPS[:2]) if self.mostly() else pick(SKIPS)
+            layers[at:at] = pick(SKIPS[:4]) if self.mostly() else pick(SKIPS)
         return layers
 
     def draw_shape(self):

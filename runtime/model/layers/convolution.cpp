@@ -194,10 +194,10 @@ class Windowed : public PlainLayer {
   Shape output_shape() const override { return output_; }
 
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    if (in.holding == Holding::sum || !in.groups.empty()) {
+    if (in.holding == Holding::sum) {
       return {};
     }
-    LayerPart made{.out = in.holding};
+    LayerPart made{.out = in.holding, .groups = in.groups};
     if (in.holding == Holding::columns) {
       made.layer = std::make_shared<Made>(name(), columns_of(in.whole, part), geometry_);
     }

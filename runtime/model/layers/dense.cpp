@@ -32,10 +32,10 @@ class Dense final : public PlainLayer {
       return LayerPart{
           .layer = outputs_of(part), .out = Holding::columns, .groups = o_.output_groups};
     }
-    if (in.holding == Holding::columns && in.groups.empty() && o_.tied_weight.empty()) {
+    if (in.holding == Holding::columns && o_.tied_weight.empty()) {
       const bool activates = o_.activation != ActivationKind::none;
       return LayerPart{
-          .layer = inputs_of(in.whole.back(), part),
+          .layer = inputs_of(in, part),
           .out = Holding::sum,
           .behind = activates
                         ? activation_layer(name() + ".activation", output_shape(), o_.activation)
@@ -154,8 +154,9 @@ class Dense final : public PlainLayer {
     return std::make_shared<Dense>(name(), own, std::move(pieces));
   }
 
-  /// A summand of y, of x's own columns; `columns`: all that x has. The bias is in the first part's.
-  std::shared_ptr<const Layer> inputs_of(std::int64_t columns, const WidthPart& part) const {
+  /// A summand of y, of x's own columns. The bias is in the first part's.
+  std::shared_ptr<const Layer> inputs_of(const Held& in, const WidthPart& part) const {
+    const std::int64_t columns = in.whole.back();
     DenseOptions own = o_;
     own.inputs /= part.parts;
     own.activation = ActivationKind::none;
@@ -163,7 +164,7 @@ class Dense final : public PlainLayer {
     std::vector<ParameterSpec> pieces{piece_of(parameters_[0],
                                                {o_.outputs, own.inputs},
                                                o_.outputs * o_.inputs / columns,
-                                               {columns},
+                                               in.groups.empty() ? std::vector{columns} : in.groups,
                                                1,
                                                part)};
     if (own.bias) {

@@ -46,23 +46,48 @@ Tensor in_rows(const Tensor& x) {
   return x.reshape({x.elements() / columns, columns});
 }
 
-/// Side by side: each has the same number of columns.
-Tensor joined_columns(Stream& stream, const std::vector<Tensor>& pieces) {
+/// Each share that a part has of x's columns: f(first of x, first of the part's, count). `groups`: as Held::groups.
+template <class F>
+void for_each_share(const std::vector<std::int64_t>& groups, const WidthPart& part, F&& f) {
+  std::int64_t before = 0;
+  std::int64_t at = 0;
+  for (const std::int64_t group : groups) {
+    const std::int64_t share = group / part.parts;
+    f(before + part.rank * share, at, share);
+    before += group;
+    at += share;
+  }
+}
+
+/// Side by side, or group by group: each has the same number of columns.
+Tensor joined_columns(Stream& stream,
+                      const std::vector<Tensor>& pieces,
+                      std::vector<std::int64_t> groups = {}) {
   const Shape& shape = pieces[0].shape();
-  const std::int64_t width = shape.back();
-  const Tensor all = stream.allocate(with_columns(shape, width * std::ssize(pieces)));
-  for (std::size_t t = 0; t < pieces.size(); ++t) {
-    TROUPE_CHECK(
-        pieces[t].shape() == shape, "part ", t, " has sent columns of ", pieces[t].shape());
-    copy_columns(stream, pieces[t], 0, all, static_cast<std::int64_t>(t) * width, width);
+  const std::int64_t parts = std::ssize(pieces);
+  const std::int64_t width = shape.back() * parts;
+  const Tensor all = stream.allocate(with_columns(shape, width));
+  groups = groups.empty() ? std::vector{width} : std::move(groups);
+  for (std::int64_t t = 0; t < parts; ++t) {
+    const Tensor& piece = pieces[static_cast<std::size_t>(t)];
+    TROUPE_CHECK(piece.shape() == shape, "part ", t, " has sent columns of ", piece.shape());
+    for_each_share(groups, {t, parts}, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+      copy_columns(stream, piece, from, all, to, count);
+    });
   }
   return all;
 }
 
-Tensor columns(Stream& stream, const Tensor& x, std::int64_t index, std::int64_t parts) {
-  const std::int64_t width = x.shape().back() / parts;
-  const Tensor own = stream.allocate(with_columns(x.shape(), width));
-  copy_columns(stream, x, index * width, own, 0, width);
+Tensor columns(Stream& stream,
+               const Tensor& x,
+               const WidthPart& part,
+               std::vector<std::int64_t> groups = {}) {
+  const std::int64_t width = x.shape().back();
+  const Tensor own = stream.allocate(columns_of(x.shape(), part));
+  groups = groups.empty() ? std::vector{width} : std::move(groups);
+  for_each_share(groups, part, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+    copy_columns(stream, x, from, own, to, count);
+  });
   return own;
 }
 
@@ -128,7 +153,7 @@ class Pieces final : public Junction {
     for (std::int64_t t = 0; t < part_.parts; ++t) {
       pieces.push_back(to_ == Holding::whole  ? x
                        : to_ == Holding::rows ? samples(x, rows_of(x.shape()[0], {t, part_.parts}))
-                                              : columns(pass.stream, x, t, part_.parts));
+                                              : columns(pass.stream, x, {t, part_.parts}));
     }
     put_all(bundle, std::move(pieces), piece_for);
   }
@@ -147,8 +172,8 @@ class Pieces final : public Junction {
 
 class Together final : public Junction {
  public:
-  Together(std::string name, Holding from, Holding to, Shape whole, WidthPart part)
-      : Junction(std::move(name), part), from_(from), to_(to), whole_(whole) {}
+  Together(std::string name, Held from, Holding to, WidthPart part)
+      : Junction(std::move(name), part), from_(std::move(from)), to_(to) {}
 
   void shapes(BundleShape& bundle) const override {
     std::erase_if(bundle, [&](const NamedShape& entry) {
@@ -161,15 +186,16 @@ class Together final : public Junction {
     });
     bundle.insert(bundle.begin(),
                   {"x",
-                   to_ == Holding::columns ? columns_of(whole_, part_) : whole_,
+                   to_ == Holding::columns ? columns_of(from_.whole, part_) : from_.whole,
                    to_ == Holding::rows ? part_.parts : 1});
   }
 
   void forward(const Pass& pass, Parameters, LayerBuffers, Bundle& bundle, Saved&) const override {
     const std::vector<Tensor> pieces = take_all(bundle, piece_from);
-    const Tensor x = from_ == Holding::rows  ? joined_rows(pass.stream, pieces)
-                     : from_ == Holding::sum ? sum_of(pass.stream, pieces)
-                                             : joined_columns(pass.stream, pieces);
+    const Tensor x = from_.holding == Holding::rows ? joined_rows(pass.stream, pieces)
+                     : from_.holding == Holding::sum
+                         ? sum_of(pass.stream, pieces)
+                         : joined_columns(pass.stream, pieces, from_.groups);
     bundle.insert(bundle.begin(), {"x", x});
   }
 
@@ -179,17 +205,17 @@ class Together final : public Junction {
     std::vector<Tensor> pieces(static_cast<std::size_t>(part_.parts));
     for (std::int64_t t = 0; want_dx && t < part_.parts; ++t) {
       pieces[static_cast<std::size_t>(t)] =
-          from_ == Holding::rows  ? samples(dx, rows_of(dx.shape()[0], {t, part_.parts}))
-          : from_ == Holding::sum ? dx
-                                  : columns(pass.stream, dx, t, part_.parts);
+          from_.holding == Holding::rows ? samples(dx, rows_of(dx.shape()[0], {t, part_.parts}))
+          : from_.holding == Holding::sum
+              ? dx
+              : columns(pass.stream, dx, {t, part_.parts}, from_.groups);
     }
     put_all(error, std::move(pieces), piece_from);
   }
 
  private:
-  Holding from_;
+  Held from_;
   Holding to_;
-  Shape whole_;
 };
 
 class Statistics final : public Junction {
@@ -298,9 +324,11 @@ std::shared_ptr<const Layer> pieces_layer(std::string name, Holding to, WidthPar
   return std::make_shared<Pieces>(std::move(name), to, part);
 }
 
-std::shared_ptr<const Layer> together_layer(
-    std::string name, Holding from, Holding to, Shape whole, WidthPart part) {
-  return std::make_shared<Together>(std::move(name), from, to, whole, part);
+std::shared_ptr<const Layer> together_layer(std::string name,
+                                            Held from,
+                                            Holding to,
+                                            WidthPart part) {
+  return std::make_shared<Together>(std::move(name), std::move(from), to, part);
 }
 
 std::shared_ptr<const Layer> statistics_layer(std::string name, WidthPart part) {

@@ -62,9 +62,11 @@ std::string piece_from(std::int64_t part);
 /// x in pieces, one for each part: all of it where the next section has it whole, else that part's rows.
 std::shared_ptr<const Layer> pieces_layer(std::string name, Holding to, WidthPart part);
 
-/// x of the pieces of all parts, held like `from` before, and like `to` from here on. `whole`: a sample of x, were it in one place.
-std::shared_ptr<const Layer> together_layer(
-    std::string name, Holding from, Holding to, Shape whole, WidthPart part);
+/// x of the pieces of all parts, which was `from`, and is held like `to` from here on.
+std::shared_ptr<const Layer> together_layer(std::string name,
+                                            Held from,
+                                            Holding to,
+                                            WidthPart part);
 
 /// Logits of the part's own classes become their statistics (kernels/loss.hpp); they stay beside these as kLogitsEntry, with
 /// the gradients by them, which the loss makes.

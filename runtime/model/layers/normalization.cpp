@@ -24,9 +24,18 @@ void hand_over(Stream& stream, const Tensor& from, const Gradient& g) {
 /// tensors x, mean, inverse deviation and perhaps y, then dgamma and dbeta.
 class Normalization : public PlainLayer {
  public:
-  /// `part`: whose channels these are.
-  Normalization(std::string name, Shape input, bool bias = true, WidthPart part = {})
-      : PlainLayer(std::move(name)), input_(input), bias_(bias), part_(part) {}
+  /// `part`: whose channels these are; `groups`: of which groups of all channels (Held::groups).
+  Normalization(std::string name,
+                Shape input,
+                bool bias = true,
+                WidthPart part = {},
+                std::vector<std::int64_t> groups = {})
+      : PlainLayer(std::move(name)),
+        input_(input),
+        bias_(bias),
+        part_(part),
+        groups_of_all_(groups.empty() ? std::vector{input.back() * part.parts}
+                                      : std::move(groups)) {}
 
   std::vector<ParameterSpec> parameters() const override {
     std::vector<ParameterSpec> all{each_channel("weight", Initial::one)};
@@ -62,7 +71,7 @@ class Normalization : public PlainLayer {
     const std::int64_t all = width() * part_.parts;
     const ParameterSpec whole{
         .name = concat(name(), '.', what), .shape = {all}, .initial = initial};
-    return part_.parts == 1 ? whole : piece_of(whole, {width()}, 1, {all}, 1, part_);
+    return part_.parts == 1 ? whole : piece_of(whole, {width()}, 1, groups_of_all_, 1, part_);
   }
 
   Tensor as_rows(const Tensor& x) const { return x.reshape({x.elements() / width(), width()}); }
@@ -112,12 +121,18 @@ class Normalization : public PlainLayer {
   Shape input_;
   bool bias_;
   WidthPart part_;
+  std::vector<std::int64_t> groups_of_all_;
 };
 
 class BatchNorm final : public Normalization {
  public:
-  BatchNorm(std::string name, Shape input, ActivationKind activation, WidthPart part = {})
-      : Normalization(std::move(name), input, true, part), activation_(activation) {}
+  BatchNorm(std::string name,
+            Shape input,
+            ActivationKind activation,
+            WidthPart part = {},
+            std::vector<std::int64_t> groups = {})
+      : Normalization(std::move(name), input, true, part, std::move(groups)),
+        activation_(activation) {}
 
   std::vector<ParameterSpec> buffers() const override {
     return {each_channel("running_mean", Initial::zero), each_channel("running_var", Initial::one)};
@@ -125,12 +140,13 @@ class BatchNorm final : public Normalization {
 
   /// By channels: by samples the statistics would be others.
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    if (in.holding != Holding::columns || !in.groups.empty()) {
+    if (in.holding != Holding::columns) {
       return {};
     }
-    return LayerPart{
-        .layer = std::make_shared<BatchNorm>(name(), columns_of(in.whole, part), activation_, part),
-        .out = Holding::columns};
+    return LayerPart{.layer = std::make_shared<BatchNorm>(
+                         name(), columns_of(in.whole, part), activation_, part, in.groups),
+                     .out = Holding::columns,
+                     .groups = in.groups};
   }
 
   std::int64_t saved_bytes() const override {

@@ -23,9 +23,9 @@ DType sum_type(const Tensor& a, const Tensor& b) {
   return a.type() == b.type() ? a.type() : DType::float32;
 }
 
-/// The layer as it is, whatever it is given but summands.
-std::optional<LayerPart> as_held(const Held& in) {
-  return in.holding == Holding::sum
+/// The layer as it is, whatever it is given but summands, and shares of other columns.
+std::optional<LayerPart> as_held(const Held& in, bool closes = false) {
+  return in.holding == Holding::sum || (closes && in.groups != in.skip_groups)
              ? std::nullopt
              : std::optional(LayerPart{.out = in.holding, .groups = in.groups});
 }
@@ -84,9 +84,11 @@ class Join final : public Layer {
 
   std::string skip() const override { return skip_; }
 
+  bool closes_skip() const override { return true; }
+
   std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
-    std::optional<LayerPart> made = as_held(in);
-    if (in.holding == Holding::columns) {
+    std::optional<LayerPart> made = as_held(in, true);
+    if (made && in.holding == Holding::columns) {
       made->layer = std::make_shared<Join>(name(), skip_, columns_of(shape_, part), activation_);
     }
     return made;
@@ -138,9 +140,21 @@ class Concatenate final : public Layer {
 
   std::string skip() const override { return skip_; }
 
-  /// Shares of both are no share of what they become.
-  std::optional<LayerPart> part(const Held& in, const WidthPart& /*part*/) const override {
-    return in.holding == Holding::columns ? std::nullopt : as_held(in);
+  bool closes_skip() const override { return true; }
+
+  /// Shares of both, one behind the other, are a share of each group of what they become.
+  std::optional<LayerPart> part(const Held& in, const WidthPart& part) const override {
+    if (in.holding != Holding::columns) {
+      return as_held(in);
+    }
+    LayerPart made{.layer = std::make_shared<Concatenate>(
+                       name(), skip_, left_ / part.parts, right_ / part.parts),
+                   .out = in.holding,
+                   .groups = in.groups.empty() ? std::vector{left_} : in.groups};
+    const std::vector<std::int64_t> behind =
+        in.skip_groups.empty() ? std::vector{right_} : in.skip_groups;
+    made.groups.insert(made.groups.end(), behind.begin(), behind.end());
+    return made;
   }
 
   void shapes(BundleShape& bundle) const override {
@@ -185,8 +199,17 @@ class Swap final : public Layer {
  public:
   Swap(std::string name, std::string skip) : Layer(std::move(name)), skip_(std::move(skip)) {}
 
+  std::string skip() const override { return skip_; }
+
+  std::optional<LayerPart> part(const Held& /*in*/, const WidthPart& /*part*/) const override {
+    return LayerPart{.swaps = true};
+  }
+
   void shapes(BundleShape& bundle) const override {
-    std::swap(bundle.front().shape, find(bundle, skip_)->shape);
+    NamedShape& x = bundle.front();
+    NamedShape& skip = *find(bundle, skip_);
+    std::swap(x.shape, skip.shape);
+    std::swap(x.share, skip.share);
   }
 
   bool takes_operands() const override { return true; }
