@@ -101,7 +101,9 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   const bool again = b.experiment.pipeline().activations() == proto::Pipeline::recompute;
   m.stashes = copies * stashes_of(*b.schedule, chunk);
   m.stash = again ? rows * static_cast<double>(c.input_bytes()) : saved;
-  m.activations = static_cast<double>(m.stashes) * m.stash + (again ? copies * saved : 0);
+  const double passing = rows * static_cast<double>(c.passing_bytes());
+  m.activations =
+      static_cast<double>(m.stashes) * m.stash + copies * (passing + (again ? saved : 0));
   return m;
 }
 

@@ -17,7 +17,7 @@ struct ChunkMemory {
   double moments = 0;        // of the optimizer
   double gradient = 0;
   double stash = 0;        // what one of them keeps
-  double activations = 0;  // all stashes
+  double activations = 0;  // all stashes, and what a forward makes beside
 
   double total() const { return weights + moments + gradient + activations; }
 };

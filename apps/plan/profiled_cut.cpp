@@ -18,16 +18,26 @@ namespace {
 constexpr int kBlocksMax = 4;                 // a stage, that a mixed pipe is made of
 constexpr double kWorthMoreStaleness = 1.02;  // times the throughput
 
+/// By stage, or part of one: how many chunks in depth it works on.
+std::vector<std::int64_t> chunks_in_depth(const Blueprint& b) {
+  const std::vector<std::int32_t>& placement = b.schedule->placement;
+  std::vector<std::int64_t> all(static_cast<std::size_t>(b.schedule->options.stages));
+  for (std::int32_t d = 0; d < b.depth(); ++d) {
+    for (std::int32_t t = 0; t < b.schedule->width; ++t) {
+      ++all[static_cast<std::size_t>(placement[static_cast<std::size_t>(b.first_chunk(d) + t)])];
+    }
+  }
+  return all;
+}
+
 /// Equal shares of each device's memory for its chunks: the smallest; 0 where one is not known.
 std::int64_t memory_share(const Blueprint& b) {
   std::int64_t least = 0;
+  const std::vector<std::int64_t> in_depth = chunks_in_depth(b);
   for (const DeviceInfo& info : devices()) {
     std::int64_t chunks = 0;
     for (std::size_t i = 0; i < b.devices.size(); ++i) {
-      const auto stage = static_cast<std::int32_t>(i) % b.schedule->options.stages;
-      const auto& placement = b.schedule->placement;
-      chunks +=
-          b.devices[i] == info.device ? std::count(placement.begin(), placement.end(), stage) : 0;
+      chunks += b.devices[i] == info.device ? in_depth[i % in_depth.size()] : 0;
     }
     if (chunks > 0) {
       const auto share = static_cast<std::int64_t>(info.memory_bytes) / chunks;
@@ -54,6 +64,17 @@ Result<Blueprint> arranged(Blueprint b, const Arrangement& how) {
   TROUPE_TRY(check_experiment(b.experiment));
   TROUPE_TRY(schedule_blueprint(b));
   return b;
+}
+
+/// What a layer behind takes is added to `to`, with what it sends in the place of what `to` does.
+void add(LayerProfile& to, const LayerProfile& behind) {
+  to.forward += behind.forward;
+  to.input_gradient += behind.input_gradient;
+  to.weight_gradient += behind.weight_gradient;
+  to.update += behind.update;
+  to.parameter_bytes += behind.parameter_bytes;
+  to.saved_bytes += behind.saved_bytes;
+  to.output_bytes = behind.output_bytes;
 }
 
 Arrangement arrangement_of(const ContiguousPlan& plan) {
@@ -113,19 +134,44 @@ Result<Blueprint> best_of(const Blueprint& b,
 
 }  // namespace
 
+NetworkProfile of_whole_layers(const Blueprint& b, const NetworkProfile& profile) {
+  if (!b.grid) {
+    return profile;
+  }
+  const auto width = static_cast<std::size_t>(b.schedule->width);
+  NetworkProfile whole{.layers = {}, .flops = {}, .passes = profile.passes};
+  for (std::size_t l = 0; l < b.network.layers.size(); ++l) {
+    std::vector<LayerProfile> parts(width);
+    std::vector<double> flops(width);
+    for (std::size_t i = 0; i < profile.layers.size(); ++i) {
+      if (b.grid->of_layer[i / width] == l) {
+        add(parts[i % width], profile.layers[i]);
+        flops[i % width] += profile.flops[i];
+      }
+    }
+    const auto slowest = std::ranges::max_element(parts, {}, &LayerProfile::seconds);
+    whole.layers.push_back(*slowest);
+    whole.flops.push_back(flops[static_cast<std::size_t>(slowest - parts.begin())]);
+  }
+  return whole;
+}
+
 PartitionProblem partition_problem(const Blueprint& b, const NetworkProfile& profile) {
-  PartitionProblem problem{.layers = profile.layers, .skips = {}};  // open skips are in the outputs
-  problem.stages = b.schedule->chunks;
+  // Open skips are in the outputs.
+  PartitionProblem problem{.layers = of_whole_layers(b, profile).layers, .skips = {}};
+  problem.stages = b.depth();
   problem.memory_max = memory_share(b);
   problem.replicas = b.schedule->copies;
   problem.devices = problem.replicas.empty() ? 0 : b.schedule->options.stages;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     const ChunkMemory memory = memory_of(b, c);
-    // All in multiples of the weights, moments too.
-    const double of_weights = memory.weights / static_cast<double>(memory.copies);
-    const double copies = (memory.weights + memory.gradient + memory.moments) / of_weights;
-    problem.parameter_copies =
-        std::max(problem.parameter_copies, static_cast<std::int32_t>(std::ceil(copies)));
+    if (memory.weights > 0) {  // not so between two junctions, say
+      // All in multiples of the weights, moments too.
+      const double of_weights = memory.weights / static_cast<double>(memory.copies);
+      const double copies = (memory.weights + memory.gradient + memory.moments) / of_weights;
+      problem.parameter_copies =
+          std::max(problem.parameter_copies, static_cast<std::int32_t>(std::ceil(copies)));
+    }
     if (b.experiment.pipeline().activations() != proto::Pipeline::recompute) {
       problem.micro_batches =
           std::max(problem.micro_batches, static_cast<std::int32_t>(memory.stashes));
@@ -150,7 +196,7 @@ std::vector<Arrangement> profiled_arrangements(const Blueprint& b, const Network
                    .copies = {pipeline.copies().begin(), pipeline.copies().end()},
                    .stage_of = {pipeline.stage_of().begin(), pipeline.stage_of().end()}});
   }
-  const bool may_have_fewer = !schedule.flushed && schedule.copies.empty() &&
+  const bool may_have_fewer = !b.grid && !schedule.flushed && schedule.copies.empty() &&
                               schedule.chunks == schedule.options.stages &&
                               pipeline.stage_of().empty();
   problem.devices = schedule.options.stages;

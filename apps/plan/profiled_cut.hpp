@@ -9,9 +9,14 @@
 
 namespace troupe {
 
+/// By layer of the network: the layers' own times where nothing is cut in width; else those of the part that it takes
+/// longest, with the junctions of the layer.
+NetworkProfile of_whole_layers(const Blueprint& blueprint, const NetworkProfile& profile);
+
 /// What the partition algorithms are asked. Links cost nothing: stages share a memory. A chunk may
 /// need an equal share of its device's memory, with as many copies of weights and as many stashes
-/// as the greediest chunk of `blueprint` has.
+/// as the greediest chunk of `blueprint` has. Where that is cut in width, profiles are of that width, and stages are seen as
+/// the part that has most to do.
 PartitionProblem partition_problem(const Blueprint& blueprint, const NetworkProfile& profile);
 
 /// The first layer of each chunk but the first, as in pipeline.cut: the slowest chunk is as fast as

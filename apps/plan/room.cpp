@@ -65,14 +65,20 @@ double server_bytes(const Blueprint& b, std::int32_t chunk) {
 }
 
 /// What a chunk keeps of its inputs is what the chunk before it keeps of its outputs, for as long and longer: in one
-/// process it is one tensor.
+/// process it is one tensor. But a layer without anything to keep, such as a pool, leaves x to the other one alone.
 double shared_inputs(const Blueprint& b, std::int32_t chunk, std::int64_t stashes) {
   if (b.schedule->is_first(chunk) ||
       b.experiment.pipeline().activations() != proto::Pipeline::fifo) {
     return 0;
   }
   const Chunk& of = *b.chunks[static_cast<std::size_t>(chunk)];
-  return static_cast<double>(stashes * largest_micro_batch(b) * of.input_bytes());
+  const Chunk& before = *b.chunks[static_cast<std::size_t>(chunk - b.schedule->width)];
+  const auto keeps_nothing = [](const Layer& layer) {
+    return layer.saved_bytes() == 0 && dynamic_cast<const PlainLayer*>(&layer) != nullptr;
+  };
+  const bool once = keeps_nothing(*before.layers().back()) || keeps_nothing(*of.layers().front());
+  return static_cast<double>(stashes * largest_micro_batch(b) *
+                             (of.input_bytes() - (once ? of.x_bytes() : 0)));
 }
 
 /// Of data that is made when a sample is first asked for.

@@ -71,8 +71,7 @@ class Search {
       const bool own = width == b_.experiment.pipeline().width();
       const Sets with_width = own ? sets : joined(sets, concat("pipeline.width=", width));
       for (std::int64_t stages = 1; stages * width * replicas <= options_.workers; ++stages) {
-        TROUPE_TRY(
-            try_schedules(joined(with_width, concat("pipeline.stages=", stages)), stages, width));
+        TROUPE_TRY(try_schedules(joined(with_width, concat("pipeline.stages=", stages)), stages));
       }
     }
     return {};
@@ -83,7 +82,7 @@ class Search {
     return sets;
   }
 
-  Result<void> try_schedules(const Sets& sets, std::int64_t stages, std::int64_t width) {
+  Result<void> try_schedules(const Sets& sets, std::int64_t stages) {
     for (const ScheduleScheme& scheme : schedule_schemes()) {
       const bool sensible = stages > 1 ? scheme.fills : scheme.info.name == "one_f_one_b";
       if (!sensible || !schedule_schemes().built_in(scheme) ||
@@ -92,23 +91,21 @@ class Search {
       }
       const Sets scheduled = joined(sets, schedule_assignment(scheme));
       for (const char* activations : {"fifo", "recompute"}) {
-        TROUPE_TRY(
-            try_cuts(joined(scheduled, concat("pipeline.activations=", activations)), width));
+        TROUPE_TRY(try_cuts(joined(scheduled, concat("pipeline.activations=", activations))));
       }
     }
     return {};
   }
 
-  /// With a chunk for each stage (or as many as the schedule wants), and with fewer that have alternates. Cuts are made by
-  /// the times of whole layers; how long a part of `width` takes is measured, too.
-  Result<void> try_cuts(const Sets& sets, std::int64_t width) {
-    const auto plain = made_of(joined(sets, "pipeline.width=1"));
+  /// With a chunk for each stage (or as many as the schedule wants), and with fewer that have alternates.
+  Result<void> try_cuts(const Sets& sets) {
+    const auto plain = made_of(sets);
     if (!plain) {
       return {};  // it is refused
     }
-    const auto whole = profile_of(*plain);
-    TROUPE_TRY(whole);
-    for (const Arrangement& how : profiled_arrangements(*plain, **whole)) {
+    const auto profile = profile_of(*plain);
+    TROUPE_TRY(profile);
+    for (const Arrangement& how : profiled_arrangements(*plain, **profile)) {
       Sets all = sets;
       if (!how.copies.empty()) {
         all.push_back("pipeline.copies=" + list_text(how.copies));
@@ -116,13 +113,9 @@ class Search {
       if (!how.cut.empty()) {
         all.push_back("pipeline.cut=" + list_text(how.cut));
       }
-      const auto made = made_of(all);
-      if (!made) {
-        continue;
+      if (const auto made = made_of(all)) {
+        add(std::move(all), *made, **profile);
       }
-      const auto own = width > 1 ? profile_of(*made) : whole;
-      TROUPE_TRY(own);
-      add(std::move(all), *made, **own);
     }
     return {};
   }

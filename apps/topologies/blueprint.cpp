@@ -122,7 +122,7 @@ Result<void> measured_partition(Blueprint& b) {
   const proto::Pipeline& pipeline = b.experiment.pipeline();
   const bool mixed = pipeline.partition() == proto::Pipeline::mixed;
   if (!(mixed || pipeline.partition() == proto::Pipeline::profiled) || !pipeline.cut().empty() ||
-      (mixed ? b.schedule->options.stages : b.schedule->chunks) == 1) {
+      (mixed ? pipeline.stages() : b.depth()) == 1) {
     return {};
   }
   auto measured = measured_blueprint(b);
@@ -209,6 +209,14 @@ Precision precision_of(const proto::Experiment& e) {
       return Precision::bf16;
   }
   return Precision::fp32;
+}
+
+std::int32_t Blueprint::first_chunk(std::int32_t deep) const {
+  std::int32_t first = grid ? 0 : deep;
+  for (std::int32_t d = 0; grid && d < deep; ++d) {
+    first += grid->sections[static_cast<std::size_t>(d)] * schedule->width;
+  }
+  return first;
 }
 
 Result<Blueprint> make_blueprint(const proto::Experiment& resolved,

@@ -56,6 +56,14 @@ struct Blueprint {
 
   /// What the chunks are made of.
   const Network& chunk_network() const { return grid ? grid->network : network; }
+
+  /// The first layer of each chunk in depth, of `network`; how many there are.
+  const std::vector<std::int64_t>& cut_in_depth() const { return grid ? grid->cut : cut; }
+
+  std::int32_t depth() const { return static_cast<std::int32_t>(cut_in_depth().size()); }
+
+  /// The first of the chunks that chunk `deep` in depth became.
+  std::int32_t first_chunk(std::int32_t deep) const;
 };
 
 /// Of a resolved experiment: stages of a replica, each part of one cut in width counted.

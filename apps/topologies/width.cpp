@@ -28,9 +28,6 @@ std::string obstacle(const E& e) {
   if (!p.copies().empty()) {
     return "stages that take turns are not cut; use pipeline.copies=[]";
   }
-  if (p.partition() != proto::Pipeline::flops && p.cut().empty() && p.stages() > 1) {
-    return "pipeline.partition measures layers that are whole; use flops, or pipeline.cut";
-  }
   if (e.record().angle_every() > 0) {
     return "angles are measured between whole modules; use record.angle_every=0";
   }

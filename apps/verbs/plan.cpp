@@ -87,10 +87,12 @@ std::string layers_table(const Blueprint& b, const NetworkProfile& profile) {
 }
 
 /// "[0,1..2,3]": the stages of each chunk.
-std::string stages_of(const Schedule& schedule) {
+std::string stages_of(const Blueprint& b) {
+  const Schedule& schedule = *b.schedule;
   std::string text;
-  for (std::int32_t c = 0; c < schedule.chunks; ++c) {
-    const std::int32_t first = schedule.stage_of(c);
+  for (std::int32_t d = 0; d < b.depth(); ++d) {
+    const std::int32_t c = b.first_chunk(d);
+    const std::int32_t first = schedule.stage_of(c) / schedule.width;
     const std::int32_t copies = schedule.copies_of(c);
     text +=
         concat(text.empty() ? "" : ",", first, copies > 1 ? concat("..", first + copies - 1) : "");
@@ -104,11 +106,11 @@ void add_cut(Rows& rows,
              const NetworkProfile& profile) {
   const Throughput p = predict(b, profile);
   rows.push_back({name,
-                  list_text({b.cut.begin() + 1, b.cut.end()}),
+                  list_text({b.cut_in_depth().begin() + 1, b.cut_in_depth().end()}),
                   concat("stage-", p.slowest_stage, " ", duration(p.slowest_seconds)),
                   percent(p.idle),
                   short_number(p.samples_per_second),
-                  stages_of(*b.schedule)});
+                  stages_of(b)});
 }
 
 /// Each device: what its chunks need of what it has.
@@ -129,28 +131,24 @@ std::string memory_text(const Blueprint& b) {
 /// The layers' times, and what each way of cutting would make of them. `asked`: the experiment of `b` before anything was
 /// found for it.
 Result<std::string> describe_profile(const Blueprint& b, const proto::Experiment& asked) {
-  if (b.grid) {
-    return usage_error("--profile measures layers that are whole; use pipeline.width=1");
-  }
   const auto profile = measure_layers(b);
   TROUPE_TRY(profile);
   Blueprint by_flops = b;
   proto::Pipeline& pipeline = *by_flops.experiment.mutable_pipeline();
   const bool copied = pipeline.copies_size() != asked.pipeline().copies_size();
   if (pipeline.partition() == proto::Pipeline::mixed || copied) {  // not for the other cuts
-    pipeline.clear_cut();
     pipeline.clear_stage_of();
     pipeline.clear_copies();
-    TROUPE_TRY(schedule_blueprint(by_flops));
   }
+  pipeline.clear_cut();
   pipeline.set_partition(proto::Pipeline::flops);
-  TROUPE_TRY(cut_blueprint(by_flops, {}));
+  TROUPE_TRY(schedule_blueprint(by_flops));
   const auto by_time = profiled_blueprint(by_flops, *profile);
   TROUPE_TRY(by_time);
   Rows rows{{"", "cut", "slowest, a micro-batch", "idle", "samples/s", "stage_of"}};
   add_cut(rows, "flops", by_flops, *profile);
   add_cut(rows, "profiled", *by_time, *profile);
-  const bool mixes = b.schedule->options.stages > 1 &&
+  const bool mixes = b.experiment.pipeline().stages() > 1 &&
                      !schedule_schemes().find(b.schedule->options.name)->places_chunks();
   const auto mixed = mixes ? mixed_blueprint(b, *profile) : Result<Blueprint>(b);
   TROUPE_TRY(mixed);
@@ -164,10 +162,11 @@ Result<std::string> describe_profile(const Blueprint& b, const proto::Experiment
     add_cut(rows, "as above", b, *profile);
   }
   return fill_in(
-      "layers     of a micro-batch, medians of {} passes; sent: by a cut behind the row's last "
+      "layers     of a micro-batch{}, medians of {} passes; sent: by a cut behind the row's last "
       "layer\n{}cuts       as these times predict; links cost nothing\n{}machine    {}\n",
+      b.grid ? " on the slowest part" : "",
       profile->passes,
-      layers_table(b, *profile),
+      layers_table(b, of_whole_layers(b, *profile)),
       table(rows, "  "),
       memory_text(b));
 }

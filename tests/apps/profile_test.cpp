@@ -2,6 +2,7 @@
 // sums made here and against runs on the virtual clock. No test looks at how long anything took.
 #include "apps/plan/memory.hpp"
 #include "apps/plan/profiled_cut.hpp"
+#include "apps/plan/room.hpp"
 #include "apps/plan/search.hpp"
 #include "kernels/random.hpp"
 #include "messages/experiment.hpp"
@@ -427,6 +428,89 @@ TEST_CASE("a part of a stage that is cut in width is profiled by itself", "[apps
     all = all == 0 ? sum : all;
     CHECK(sum == Approx(all));
   }
+}
+
+TEST_CASE("stages that are cut in width are cut in depth by the times of their slowest part",
+          "[apps]") {
+  const std::string task = tiny_task("16,16,16,8,8");
+  const Options wide{"pipeline.width=2", "pipeline.stages=3"};
+  const Blueprint b = blueprint(task, wide);
+  REQUIRE(b.depth() == 3);
+  // Two layers are slow, on the second part alone.
+  NetworkProfile profile;
+  for (const std::size_t layer : b.grid->of_layer) {
+    profile.layers.push_back({.forward = 1e-3});
+    profile.layers.push_back({.forward = layer == 1 || layer == 2 ? 4.0 : 1e-3});
+  }
+  profile.flops.resize(profile.layers.size());
+  const NetworkProfile whole = of_whole_layers(b, profile);
+  REQUIRE(whole.layers.size() == b.network.layers.size());
+  CHECK(whole.layers[0].seconds() < 0.1);
+  CHECK(whole.layers[1].seconds() >= 4);
+  CHECK(whole.layers[2].seconds() >= 4);
+  const auto made = profiled_blueprint(b, profile);
+  REQUIRE(made);
+  // One stage has the first slow layer, the next one the second.
+  const std::vector<std::int64_t> cut = made->cut_in_depth();
+  CHECK(std::ranges::count(cut, 2) == 1);
+  CHECK(made->experiment.pipeline().copies().empty());
+  const Throughput found = predict(*made, profile);
+  CHECK(found.slowest_seconds < predict(b, profile).slowest_seconds + 1e-9);
+  CHECK(found.slowest_stage % 2 == 1);
+  // The cut that was found runs, and so does what it is asked for by name.
+  const auto run_of = [](const proto::Experiment& e) {
+    const auto done = run(e);
+    INFO(done.ending.cause);
+    CHECK(done.ending.exit_code == 0);
+    return done.weights;
+  };
+  const Options stops{"stop.updates=4"};
+  for (const char* partition : {"profiled", "mixed"}) {
+    INFO(partition);
+    const Blueprint measured = blueprint(
+        task, joined(joined(wide, stops), {std::string("pipeline.partition=") + partition}));
+    CHECK(measured.experiment.pipeline().cut_size() >= 2);
+    CHECK(relative_distance(run_of(measured.experiment), run_of(experiment(task, stops))) < 1e-5);
+  }
+}
+
+TEST_CASE(
+    "what passes a join by is in the memory that is needed, and what is kept once is there once",
+    "[apps]") {
+  const auto of = [](const std::string& layers, const Options& set = {}) {
+    return blueprint(
+        "model { layers { layer { convolution { outputs: 4 stride: 3 activation: tanh } } " +
+            layers +
+            " layer { dense {} } } } data { glyphs { limit: 24 test_limit: 6 } batch_size: 6 } "
+            "stop { updates: 2 }",
+        set);
+  };
+  const std::string up =
+      "layer { fork { name: 'a' } } layer { average_pool {} } layer { upsample {} } ";
+  const std::string join = "layer { join { name: 'a' } } ";
+  const Blueprint joined_up = of(up + join);
+  const std::int64_t image = 4 * 4 * 10 * 10;  // bytes of a sample in front of the pool
+  CHECK(joined_up.network.after[0].front().shape.elements() * 4 == image);
+  CHECK(joined_up.chunks[0]->passing_bytes() == image);
+  const auto activations = [](const Blueprint& b) {
+    return memory_of(b, 0).activations;
+  };
+  // A tanh keeps what it is given: nothing passes it by.
+  const Blueprint kept = of(up + "layer { activation { kind: tanh } } " + join);
+  CHECK(kept.chunks[0]->passing_bytes() == 0);
+  CHECK(activations(joined_up) ==
+        6.0 * static_cast<double>(joined_up.chunks[0]->saved_bytes() + image));
+  // The pool keeps nothing of the image that the convolution has made and keeps: a cut between the two makes no difference.
+  const auto all = [](const Blueprint& b) {
+    double bytes = 0;
+    for (const MemoryPart& part : memory_parts(b)) {
+      bytes += part.name == "activations" ? part.bytes : 0;
+    }
+    return bytes;
+  };
+  const std::string plain = "layer { average_pool {} } ";
+  const Options two{"pipeline.stages=2", "pipeline.schedule=sequential", "pipeline.cut=[1]"};
+  CHECK(all(of(plain, two)) == all(of(plain)));
 }
 
 TEST_CASE("mixed is never predicted to be slower than profiled, and does not split for nothing",
