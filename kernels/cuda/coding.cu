@@ -10,8 +10,6 @@ namespace {
 using coding::Destination;
 using coding::SignSums;
 
-constexpr unsigned kAllLanes = 0xffffffffu;
-
 std::uint32_t* words_of(const Tensor& message) {
   return reinterpret_cast<std::uint32_t*>(message.data<std::int32_t>());
 }

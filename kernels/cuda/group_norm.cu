@@ -85,8 +85,8 @@ class Cursor {
 template <int team>
 __device__ Pair team_sum(Pair value) {
   if constexpr (team == kWarp) {
-    return {__shfl_sync(0xffffffffu, warp_sum(value.first), 0),
-            __shfl_sync(0xffffffffu, warp_sum(value.second), 0)};
+    return {__shfl_sync(kAllLanes, warp_sum(value.first), 0),
+            __shfl_sync(kAllLanes, warp_sum(value.second), 0)};
   } else {
     static_assert(team == kSumBlock);
     __shared__ Pair total;

@@ -13,8 +13,6 @@ namespace troupe::cuda {
 
 namespace {
 
-constexpr unsigned kAllLanes = 0xffffffffu;
-
 template <class T>
 struct Softmax {
   const T* logits;             // (R, C)

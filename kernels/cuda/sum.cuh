@@ -15,6 +15,7 @@
 namespace troupe::cuda {
 
 constexpr int kWarp = 32;
+constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kSumBlock = 256;      // threads
 constexpr int kSumBlocksMax = 512;  // a part
 constexpr int kPartsMax = 64;       // a launch
@@ -41,7 +42,7 @@ TROUPE_HD inline int sum_blocks(std::int64_t size) {
 /// In lane 0. All lanes of the warp call.
 __device__ inline double warp_sum(double value) {
   for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    value += __shfl_down_sync(0xffffffffu, value, distance);
+    value += __shfl_down_sync(kAllLanes, value, distance);
   }
   return value;
 }
