@@ -28,8 +28,7 @@ std::int64_t replicas_on_host(const Blueprint& b, std::int32_t stage) {
 }
 
 /// The same with the further copies of the stage, each of which has tensors of its own.
-std::int64_t copies_on_host(const Blueprint& b, std::int32_t stage) {
-  const Roster who(b);
+std::int64_t copies_on_host(const Blueprint& b, const Roster& who, std::int32_t stage) {
   const auto stages = static_cast<std::size_t>(b.schedule->options.stages);
   std::int64_t count = 0;
   for (auto i = static_cast<std::size_t>(stage); i < b.devices.size(); i += stages) {
@@ -103,6 +102,7 @@ std::vector<MemoryPart> memory_parts(const Blueprint& b) {
   MemoryPart activations{"activations"};
   MemoryPart servers{"the servers"};
   MemoryPart data{"training data", data_bytes(b)};
+  const Roster who(b);
   const bool others = is_sparse_hogwild(b.experiment) || shared_by(b.experiment) == Shared::own;
   const bool shared = shared_by(b.experiment) == Shared::buffer;
   for (std::int32_t c = 0; c < b.schedule->chunks && !others; ++c) {
@@ -111,7 +111,7 @@ std::vector<MemoryPart> memory_parts(const Blueprint& b) {
       continue;
     }
     const ChunkMemory m = memory_of(b, c);
-    const std::int64_t copies = copies_on_host(b, b.schedule->stage_of(c));
+    const std::int64_t copies = copies_on_host(b, who, b.schedule->stage_of(c));
     const auto all = static_cast<double>(copies);
     const bool own = !b.link || b.link->steps();  // each replica steps by itself
     // Of each version that is out a stage has as many views as it has of its replica's own steps.

@@ -183,10 +183,17 @@ Result<std::vector<std::int64_t>> cut_network(const Network& network,
                                         std::vector<double>(sum.size(), infinite));
   std::vector<std::vector<std::size_t>> from(best.size(), std::vector<std::size_t>(sum.size()));
   best[0][0] = 0;
+  // The more layers are before s, the more the chunks before cost, and the less the last one: the least is where the two
+  // meet, and with i that place only moves on.
   for (std::size_t c = 1; c < best.size(); ++c) {
+    const std::vector<double>& before = best[c - 1];
+    std::size_t meet = c - 1;
     for (std::size_t i = c; i < sum.size(); ++i) {
-      for (std::size_t s = c - 1; s < i; ++s) {
-        const double cost = std::max(best[c - 1][s], sum[i] - sum[s]);
+      while (meet + 1 < i && before[meet] < sum[i] - sum[meet]) {
+        ++meet;
+      }
+      for (const std::size_t s : {std::max(meet, c) - 1, meet}) {
+        const double cost = std::max(before[s], sum[i] - sum[s]);
         if (cost < best[c][i]) {
           best[c][i] = cost;
           from[c][i] = s;

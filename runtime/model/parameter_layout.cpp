@@ -54,6 +54,16 @@ struct CutNetwork {
     return chunk + 1 == first_layers.size() ? network.layers.size()
                                             : static_cast<std::size_t>(first_layers[chunk + 1]);
   }
+
+  bool has_tied(std::size_t chunk) const {
+    for (auto i = static_cast<std::size_t>(first_layers[chunk]); i < end_of(chunk); ++i) {
+      const std::vector<ParameterSpec> specs = network.layers[i]->parameters();
+      if (std::ranges::any_of(specs, &ParameterSpec::tied)) {
+        return true;
+      }
+    }
+    return false;
+  }
 };
 
 /// Up to the first part of a layer's name that is a number, or all of it.
@@ -269,16 +279,20 @@ ChunkParameters lay_out(const Network& network,
   const CutNetwork cut{network, first_layers};
   const FragmentOf fragment_of = fragments > 0 ? dealt(network, fragments, dealing) : FragmentOf{};
   const auto chunk = static_cast<std::size_t>(index);
-  std::vector<std::size_t> slices;  // by chunk; the common ones are first
-  CommonSlices common;
-  for (std::size_t c = 0; c < first_layers.size(); ++c) {
-    CommonSlices of = fragments > 0 ? in_fragments(cut, c, fragment_of) : in_shards(cut, c, shards);
-    slices.push_back(of.count);
-    if (c == chunk) {
-      common = std::move(of);
+  const auto common_of = [&](std::size_t c) {
+    return fragments > 0 ? in_fragments(cut, c, fragment_of) : in_shards(cut, c, shards);
+  };
+  CommonSlices common = common_of(chunk);
+  std::vector<std::size_t> slices(first_layers.size());  // by chunk; the common ones are first
+  slices[chunk] = common.count;
+  std::map<std::string, BorrowedSlice> tied;
+  if (cut.has_tied(
+          chunk)) {  // else it has nothing of the chunks before, and all chunks together look at each layer once
+    for (std::size_t c = 0; c < chunk; ++c) {
+      slices[c] = common_of(c).count;
     }
+    tied = tied_slices(cut, chunk, slices);
   }
-  const std::map<std::string, BorrowedSlice> tied = tied_slices(cut, chunk, slices);
 
   ChunkParameters all;
   all.layout.slice_sizes.assign(slices[chunk], 0);

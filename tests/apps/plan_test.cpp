@@ -7,6 +7,7 @@
 #include "apps/plan/layers.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/plan/reads.hpp"
+#include "apps/plan/room.hpp"
 #include "apps/plan/traffic.hpp"
 #include "apps/plan/zero_bubble.hpp"
 #include "apps/presets/presets.hpp"
@@ -372,6 +373,58 @@ TEST_CASE("what a run cannot learn by is warned of", "[apps]") {
   counts.experiment.mutable_data()->set_batch_size(1);
   counts.network.layers[0] = std::make_shared<Counter>("counter");
   CHECK(one_row_doubt(counts).empty());
+}
+
+TEST_CASE("a plan asks a layer as often in a long pipe as in a short one", "[apps]") {
+  struct Asked final : PlainLayer {
+    Asked(std::shared_ptr<const Layer> layer, std::int64_t& count)
+        : PlainLayer(layer->name()),
+          plain(std::dynamic_pointer_cast<const PlainLayer>(layer)),
+          times(count) {}
+
+    std::vector<ParameterSpec> parameters() const override { return ++times, plain->parameters(); }
+
+    Flops flops() const override { return ++times, plain->flops(); }
+
+    Shape output_shape() const override { return ++times, plain->output_shape(); }
+
+    std::int64_t saved_bytes() const override { return ++times, plain->saved_bytes(); }
+
+    Tensor transform(const Pass& pass,
+                     Parameters w,
+                     std::span<Tensor> buffers,
+                     const Tensor& x,
+                     Saved& saved) const override {
+      return plain->transform(pass, w, buffers, x, saved);
+    }
+
+    Tensor transform_gradient(
+        const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool want_dx) const override {
+      return plain->transform_gradient(pass, w, saved, std::move(dy), want_dx);
+    }
+
+    std::shared_ptr<const PlainLayer> plain;
+    std::int64_t& times;
+  };
+
+  const auto asked = [](int stages) {
+    std::string layers = "[8";
+    for (int i = 2; i < stages; ++i) {
+      layers += ",8";
+    }
+    Blueprint b = blueprint(stages, {"model.mlp.hidden=" + layers + "]"});
+    std::int64_t times = 0;
+    for (auto& layer : b.network.layers) {
+      layer = std::make_shared<Asked>(layer, times);
+    }
+    REQUIRE(schedule_blueprint(b));
+    CHECK(describe(b).size() > 1000);
+    CHECK(check_memory(b));
+    return times;
+  };
+  const std::int64_t some = asked(32) - asked(16);  // those at the ends are asked less
+  CHECK(some > 16);
+  CHECK(asked(64) - asked(32) == 2 * some);
 }
 
 TEST_CASE("a plan is quick for a long pipe", "[apps]") {
