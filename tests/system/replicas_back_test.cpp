@@ -70,7 +70,8 @@ const std::vector<Options> kPipelines{
      "pipeline.weights=stash",
      "pipeline.schedule=one_f_one_b",
      "replicas.shards=2",
-     "clock.faults.hosts=6"}};
+     "clock.faults.hosts=6"},
+    {"pipeline.width=2", "clock.faults.hosts=6"}};  // its parts are on two hosts
 
 void check_return(const Outcome& done) {
   INFO(done.ending.cause << done.broken);
