@@ -89,25 +89,24 @@ class AdPsgd final : public PeerExchange {
     asked_.reset();
     told_.clear();
     go_on(fx);
-    const std::vector<std::int32_t> partners = this->partners();
-    if (!partners.empty()) {
-      asked_ = partners[random_.below(static_cast<std::uint64_t>(step()), partners.size())];
+    asked_ = partner();
+    if (asked_) {
       told_ = moves_.empty() ? std::vector<Tensor>{} : x();
       tell(*asked_, kQuestion, {}, x(), fx);
     }
   }
 
-  /// Whom it may ask after this step; nobody: it is passive, or alone.
-  std::vector<std::int32_t> partners() const {
-    std::vector<std::int32_t> members;
-    for (std::int32_t r = 0; r < static_cast<std::int32_t>(seat().peers.size()); ++r) {
-      if (r == seat().replica || makes(r, step())) {
-        members.push_back(r);
-      }
-    }
-    std::vector<std::int32_t> all = pairs_.partners(members, seat().replica);
-    std::erase_if(all, [&](std::int32_t r) { return !makes(r, step() + 1); });
-    return all;
+  /// Whom it asks after this step; nobody: it is passive, or alone.
+  std::optional<std::int32_t> partner() const {
+    return pairs_.partner(
+        seat().replica, gone_by(step()), gone_by(step() + 1), [&](std::uint64_t among) {
+          return random_.below(static_cast<std::uint64_t>(step()), among);
+        });
+  }
+
+  /// Who may ask it. Whoever asks all the same, because others have died, is answered.
+  Hearers minding_the_end_of_all() const override {
+    return pairs_.askers(seat().replica, gone_by(step()));
   }
 
   void heard(Note note, Effects& fx) override {

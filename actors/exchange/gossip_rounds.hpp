@@ -17,7 +17,7 @@ class GossipRounds : public PeerExchange {
   explicit GossipRounds(const ExchangeSeat& seat)
       : PeerExchange(seat), o_(gossip_options(*seat.experiment)), views_(o_.graph, seat.replica) {}
 
-  bool minds_the_end_of_all() const override { return false; }
+  Hearers minding_the_end_of_all() const override { return Hearers::value_type{}; }
 
   /// Whether the average comes with the step that follows step() (of which the round is the first one).
   bool averages() const {

@@ -6,6 +6,7 @@
 #include "kernels/wording.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace troupe {
@@ -31,10 +32,6 @@ PeerExchange::PeerExchange(const ExchangeSeat& seat)
 void PeerExchange::join(ExchangeHost& host, const Weights& initial) {
   Exchange::join(host, initial);
   newest_ = initial;
-  if (any_time()) {
-    told_.resize(seat_.peers.size());
-    came_.resize(seat_.peers.size());
-  }
 }
 
 // -- a step ----------------------------------------------------------------------------------------
@@ -197,10 +194,14 @@ void PeerExchange::finish(Effects& fx) {
     return;
   }
   const Stamp stamp{seat_.replica, seat_.chunk, step(), 0};
-  const bool news = step() != seat_.batches || minds_the_end_of_all();
-  for (std::size_t r = 0; news && r < alive_.size(); ++r) {
-    if (alive_[r] && static_cast<std::int32_t>(r) != seat_.replica) {
-      fx.send(seat_.peers[r], Note{.stamp = stamp, .what = kEnd});
+  Hearers hearers = step() == seat_.batches ? minding_the_end_of_all() : std::nullopt;
+  if (!hearers) {
+    hearers.emplace(alive_.size());
+    std::iota(hearers->begin(), hearers->end(), 0);
+  }
+  for (const std::int32_t r : *hearers) {
+    if (lives(r) && r != seat_.replica) {
+      fx.send(seat_.peers[static_cast<std::size_t>(r)], Note{.stamp = stamp, .what = kEnd});
     }
   }
   fx.send(seat_.director, Finished{seat_.replica, seat_.chunk, step()});

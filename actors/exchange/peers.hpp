@@ -92,9 +92,11 @@ class PeerExchange : public Exchange {
   /// that is no news. A slower replica may still need what it has told: makes() stays true up to its last step.
   virtual void left(std::int32_t /*replica*/, Effects& /*fx*/) {}
 
-  /// Whether it is news that a replica has come to an end that all have, and of which all know. Where nobody goes on
-  /// without the others it is none, and is not told: R replicas would tell R - 1 others.
-  virtual bool minds_the_end_of_all() const { return true; }
+  /// To whom it is news that this replica has come to an end that all have, and of which all know; nothing: to all. Where
+  /// nobody goes on without the others it is news to nobody: R replicas would tell R - 1 others.
+  using Hearers = std::optional<std::vector<std::int32_t>>;
+
+  virtual Hearers minding_the_end_of_all() const { return std::nullopt; }
 
   /// There is one more that is not waited for. Called whenever a replica dies or comes to its end.
   virtual void fewer(Effects& /*fx*/) {}
@@ -194,8 +196,8 @@ class PeerExchange : public Exchange {
     std::int32_t to = -1;        // who makes it; -1: not known yet
     std::vector<Tensor> here{};  // its weights then
     Parts under_way{};  // and what was told before their cuts by others, and is not in them
-    std::vector<std::int64_t> came{};            // by peer: Notes from before its cut
-    std::map<std::int32_t, std::int64_t> due{};  // by peer whose mark has come: how many there are
+    std::map<std::int32_t, std::int64_t> came{};  // by peer: Notes from before its cut
+    std::map<std::int32_t, std::int64_t> due{};   // by peer whose mark has come: how many there are
     std::set<std::int32_t>
         missing{};  // living peers whose mark, or a Note from before it, has not come
   };
@@ -250,11 +252,12 @@ class PeerExchange : public Exchange {
   std::set<std::pair<std::int64_t, std::int32_t>> asks_;  // (step, replica) not yet answered
   std::vector<Pull> own_pulls_;                   // likewise, of evaluations of its own weights
   std::map<std::int64_t, Gathering> gatherings_;  // by step
-  std::vector<std::int64_t> told_;   // by peer, where any_time(), else empty: Notes of the exchange
-  std::vector<std::int64_t> came_;   // likewise
-  Cut cut_;                          // the last one
-  std::optional<std::int64_t> end_;  // the replica's mini-batches
-  bool finished_ = false;            // the director knows
+  std::map<std::int32_t, std::int64_t>
+      told_;  // by peer that has been told anything, where any_time(), else empty: Notes of the exchange
+  std::map<std::int32_t, std::int64_t> came_;  // likewise, by teller
+  Cut cut_;                                    // the last one
+  std::optional<std::int64_t> end_;            // the replica's mini-batches
+  bool finished_ = false;                      // the director knows
 };
 
 }  // namespace troupe

@@ -16,6 +16,14 @@
 #include <utility>
 
 namespace troupe {
+namespace {
+
+std::int64_t counted(const std::map<std::int32_t, std::int64_t>& of, std::int32_t peer) {
+  const auto found = of.find(peer);
+  return found == of.end() ? 0 : found->second;
+}
+
+}  // namespace
 
 /// All have come to the step. One cut at a time; numbers of different evaluators are different ones.
 void PeerExchange::begin_cut(std::int64_t step, Effects& fx) {
@@ -50,7 +58,7 @@ void PeerExchange::cut(std::int64_t number, std::int32_t to, std::int64_t step, 
               Note{.stamp = {seat_.replica, seat_.chunk, step, 0},
                    .what = kCut,
                    .numbers = {static_cast<double>(number),
-                               static_cast<double>(told_[r]),
+                               static_cast<double>(counted(told_, static_cast<std::int32_t>(r))),
                                static_cast<double>(to)}});
     }
   }
@@ -80,7 +88,7 @@ void PeerExchange::marked(const Note& mark, Effects& fx) {
 
 /// A Note of the exchange has come, which is about to be heard.
 void PeerExchange::count(Note& note, Effects& fx) {
-  const auto from = static_cast<std::size_t>(note.stamp.replica);
+  const std::int32_t from = note.stamp.replica;
   double number = 0;
   if (!note.numbers.empty()) {
     number = note.numbers.back();
@@ -101,8 +109,7 @@ void PeerExchange::count(Note& note, Effects& fx) {
 /// Something has come from `peer`, or nothing more will: closes the cut where that was the last.
 void PeerExchange::strike_off(std::int32_t peer, Effects& fx) {
   const auto due = cut_.due.find(peer);
-  if (!lives(peer) ||
-      (due != cut_.due.end() && cut_.came[static_cast<std::size_t>(peer)] >= due->second)) {
+  if (!lives(peer) || (due != cut_.due.end() && counted(cut_.came, peer) >= due->second)) {
     cut_.missing.erase(peer);
   }
   close_cut(fx);

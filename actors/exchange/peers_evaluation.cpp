@@ -267,7 +267,7 @@ void PeerExchange::tell(std::int32_t replica,
   fx.record(traffic);
   if (any_time()) {
     numbers.push_back(static_cast<double>(cut_.number));
-    ++told_.at(static_cast<std::size_t>(replica));
+    ++told_[replica];
   }
   fx.send(seat_.peers.at(static_cast<std::size_t>(replica)),
           Note{.stamp = {seat_.replica, seat_.chunk, step(), 0},

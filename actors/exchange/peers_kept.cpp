@@ -10,8 +10,10 @@ namespace troupe {
 void PeerExchange::archive(Archive& a) {
   Exchange::archive(a);
   const std::vector<Tensor> first = values_of(newest_);
-  archive_sized(a, alive_, told_, came_);
-  a(ends_,
+  archive_sized(a, alive_);
+  a(told_,
+    came_,
+    ends_,
     newest_,
     kept_,
     passed_over_,
@@ -64,17 +66,17 @@ void PeerExchange::expect_sound() const {
 }
 
 void PeerExchange::expect_sound_cut() const {
-  const bool counted = (!cut_.open && cut_.due.empty()) || cut_.came.size() == alive_.size();
-  expect_archived(counted && (cut_.open ? fit(cut_.here) : cut_.here.empty()),
-                  "the state has an unusable cut");
+  expect_archived(cut_.open ? fit(cut_.here) : cut_.here.empty(), "the state has an unusable cut");
+  for (const auto* const counts : {&told_, &came_, &cut_.came, &cut_.due}) {
+    for (const auto& [peer, count] : *counts) {
+      expect_replica(peer);
+    }
+  }
   if (cut_.to >= 0) {
     expect_replica(cut_.to);
   }
   for (const auto& [factor, told] : cut_.under_way) {
     expect_letter(told);
-  }
-  for (const auto& [peer, count] : cut_.due) {
-    expect_replica(peer);
   }
 }
 

@@ -60,7 +60,9 @@ class Sgp final : public PeerExchange {
 
   std::int64_t round(std::int64_t step) const { return o_.held ? step / o_.overlap : step; }
 
-  bool minds_the_end_of_all() const override { return o_.overlap > 0; }
+  Hearers minding_the_end_of_all() const override {
+    return o_.overlap > 0 ? Hearers{} : Hearers::value_type{};
+  }
 
   /// x moves as z does; then its shares can be told.
   void stepped(const Weights& own, Effects& fx) override {

@@ -1,5 +1,7 @@
 // Replicas without a server in whole runs: what they agree with, who holds up whom, who dies and stops, and
 // what is told of their distance from one another.
+#include "messages/messages.hpp"
+#include "messages/peers.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -167,6 +169,9 @@ TEST_CASE("what a replica says and hears in a run is as much among 20 replicas a
           "[system][gossip]") {
   for (const Options& exchange : std::vector<Options>{{"replicas.exchange=gossip"},
                                                       {"replicas.exchange.gossip.graph=one_peer"},
+                                                      {"replicas.exchange.gossip.graph=rotating"},
+                                                      {"replicas.exchange.sgp.graph=random"},
+                                                      {"replicas.exchange.ad_psgd.graph=ring"},
                                                       {"replicas.exchange=sgp"}}) {
     const auto of_each = [&](int replicas) {
       std::int64_t messages = 0;
@@ -176,8 +181,10 @@ TEST_CASE("what a replica says and hears in a run is as much among 20 replicas a
                                          "record.evaluate=false",
                                          "record.evaluate_every=0",
                                          "stop.updates=4"}),
-                                 {.lose = [&](ActorId, const Message&) {
-                                   ++messages;
+                                 {.lose = [&](ActorId, const Message& m) {
+                                   // An evaluation of one moment marks all to all (peers_cut.cpp).
+                                   const auto* const note = get_if<Note>(&m);
+                                   messages += note && note->what == ":cut" ? 0 : 1;
                                    return false;
                                  }});
       REQUIRE(done.ending.exit_code == 0);
@@ -186,6 +193,31 @@ TEST_CASE("what a replica says and hears in a run is as much among 20 replicas a
     INFO(exchange.front());
     CHECK(of_each(160) < 1.05 * of_each(20));
   }
+}
+
+// In each step a replica hands 2 (R - 1) pieces to the next one (Patarasuk & Yuan 2009).
+TEST_CASE(
+    "what a ring says in a step is 2 (R - 1) pieces a replica, and no more where there are more",
+    "[system][gossip]") {
+  const auto of_each = [](int replicas, int steps) {
+    std::int64_t messages = 0;
+    const Outcome done = train({concat("replicas.count=", replicas),
+                                "replicas.exchange.synchronous.reduction=ring",
+                                "data.batch_size=1",
+                                "record.evaluate=false",
+                                "record.evaluate_every=0",
+                                concat("stop.updates=", steps)},
+                               {.lose = [&](ActorId, const Message& m) {
+                                 messages += get_if<GradientPart>(&m) ? 1 : 0;
+                                 return false;
+                               }});
+    REQUIRE(done.ending.exit_code == 0);
+    return static_cast<double>(messages) / replicas / steps / (replicas - 1);
+  };
+  const double few = of_each(8, 4);
+  CHECK(few > 0);
+  CHECK(of_each(48, 4) == few);
+  CHECK(of_each(8, 12) == few);
 }
 
 TEST_CASE("replicas go on without those that died, the evaluator among them", "[system][gossip]") {

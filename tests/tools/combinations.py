@@ -104,6 +104,8 @@ SCHEMES = {
     "diloco_quorum": Scheme([R + "3", K + "1", E + "diloco.period=6", E + "diloco.mode=quorum"], back=False),
     "gossip_coded": Scheme([R + "4", K + "1", EX + "gossip", "replicas.codec.up=one_bit"], settled=True, back=False,
                            servers=False, peers=True),
+    "gossip_rotating": Scheme([R + "4", K + "1", E + "gossip.graph=rotating"], settled=True, back=False, servers=False, peers=True),
+    "sgp_random": Scheme([R + "4", K + "1", E + "sgp.graph=random"], settled=True, back=False, servers=False, peers=True),
     "sgp_overlap": Scheme([R + "4", K + "1", E + "sgp.overlap=2"], back=False, servers=False, peers=True),
     "gossip_pipelines": Scheme([R + "2", K + "2", *ASYNC, E + "gossip.order=sequential"], settled=True, back=False, servers=False, peers=True),
     "spectrain": Scheme([K + "3", "pipeline.schedule=async_full_duplex", "pipeline.weights=spectrain", "optimizer.rule=adamw",

@@ -3,7 +3,10 @@
 #include "kernels/check.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <deque>
+#include <mutex>
 #include <numeric>
 
 namespace troupe {
@@ -22,74 +25,88 @@ std::vector<std::int32_t> sorted_without(std::int32_t self, std::vector<std::int
   return all;
 }
 
+std::atomic<std::int64_t> draws_made{0};
+
+/// What the members of a graph draw in a round. Every replica needs all of it, whom others have drawn and where it has been
+/// dealt to itself: R replicas that drew it anew each would draw R^2 numbers a round.
+struct Round {
+  GossipGraph::Kind kind;
+  std::int32_t members;
+  std::uint64_t seed;
+  std::int64_t number;  // of random: the round; of rotating: the turn through the hops
+
+  bool operator==(const Round&) const = default;
+};
+
+struct Drawn {
+  std::vector<std::int32_t> by_place;            // random: whom it tells; rotating: who is there
+  std::vector<std::vector<std::int32_t>> heard;  // random: by place, who tells it, in rising order
+  std::vector<std::int32_t> where;               // rotating: where a place has been dealt to
+};
+
+Drawn draw(const Round& of) {
+  const RandomStream random(of.seed, Purpose::peers);
+  const auto members = static_cast<std::uint64_t>(of.members);
+  const std::uint64_t first = static_cast<std::uint64_t>(of.number) * members;
+  draws_made += of.members;
+  Drawn made;
+  made.by_place.resize(members);
+  std::iota(made.by_place.begin(), made.by_place.end(), 0);
+  if (of.kind == GossipGraph::Kind::rotating) {
+    for (std::size_t i = members - 1; i > 0; --i) {
+      std::swap(made.by_place[i], made.by_place[random.below(first + i, i + 1)]);
+    }
+    made.where.resize(members);
+    for (std::size_t i = 0; i < members; ++i) {
+      made.where[static_cast<std::size_t>(made.by_place[i])] = static_cast<std::int32_t>(i);
+    }
+    return made;
+  }
+  made.heard.resize(members);
+  for (std::size_t p = 0; p < members; ++p) {
+    const std::size_t told = (p + 1 + random.below(first + p, members - 1)) % members;
+    made.by_place[p] = static_cast<std::int32_t>(told);
+    made.heard[told].push_back(static_cast<std::int32_t>(p));
+  }
+  return made;
+}
+
+/// Made once for all replicas of this program, which go through the rounds side by side; the last few are kept.
+std::shared_ptr<const Drawn> drawn(const Round& of) {
+  constexpr std::size_t kKept = 32;
+  static std::mutex mutex;
+  static std::deque<std::pair<Round, std::shared_ptr<const Drawn>>> kept;
+  const std::lock_guard lock(mutex);
+  for (const auto& [round, made] : kept) {
+    if (round == of) {
+      return made;
+    }
+  }
+  kept.emplace_front(of, std::make_shared<const Drawn>(draw(of)));
+  if (kept.size() > kKept) {
+    kept.pop_back();
+  }
+  return kept.front().second;
+}
+
 }  // namespace
 
-GossipGraph::GossipGraph(Kind kind, std::int32_t replicas, std::int64_t group, std::uint64_t seed)
-    : kind_(kind),
-      all_(replicas),
-      replicas_(replicas),
-      group_(group),
-      random_(seed, Purpose::peers) {
-  TROUPE_CHECK(replicas >= 2, "[GossipGraph] of ", replicas, " replicas");
-  TROUPE_CHECK(kind != Kind::groups || group >= 2, "[GossipGraph] groups of ", group);
+std::int64_t gossip_draws() {
+  return draws_made;
 }
 
-GossipGraph GossipGraph::without(const std::vector<std::int32_t>& gone) const {
-  GossipGraph left = *this;
-  for (const std::int32_t r : gone) {
-    if (r >= 0 && r < all_) {
-      left.gone_.push_back(r);
-    }
-  }
-  std::sort(left.gone_.begin(), left.gone_.end());
-  left.gone_.erase(std::unique(left.gone_.begin(), left.gone_.end()), left.gone_.end());
-  left.replicas_ = all_ - static_cast<std::int32_t>(left.gone_.size());
-  TROUPE_CHECK(left.replicas_ > 0, "[GossipGraph] no replica is left");
-  return left;
-}
-
-std::vector<std::int32_t> GossipGraph::told_by(std::int32_t replica, std::int64_t round) const {
-  const std::int32_t place = place_of(replica);
-  if (place < 0 || replicas_ == 1) {
-    return {};
-  }
-  return members_at(kind_ == Kind::random ? std::vector{drawn_by(place, round)}
-                                          : neighbours(place, round, +1));
-}
-
-std::vector<std::int32_t> GossipGraph::heard_by(std::int32_t replica, std::int64_t round) const {
-  const std::int32_t place = place_of(replica);
-  if (place < 0 || replicas_ == 1) {
-    return {};
-  }
-  return members_at(kind_ == Kind::random ? heard_where_drawn(place, round)
-                                          : neighbours(place, round, -1));
-}
-
-std::vector<std::int32_t> GossipGraph::heard_where_drawn(std::int32_t place,
-                                                         std::int64_t round) const {
-  std::vector<std::int32_t> heard;
-  for (std::int32_t p = 0; p < replicas_; ++p) {
-    if (p != place && drawn_by(p, round) == place) {
-      heard.push_back(p);
-    }
-  }
-  return heard;
-}
-
-/// -1: it is no member.
-std::int32_t GossipGraph::place_of(std::int32_t replica) const {
-  const auto before = std::lower_bound(gone_.begin(), gone_.end(), replica);
-  const bool gone = before != gone_.end() && *before == replica;
-  return gone || replica < 0 || replica >= all_
+std::int32_t Members::place_of(std::int32_t replica) const {
+  const auto before = std::lower_bound(gone.begin(), gone.end(), replica);
+  const bool has_gone = before != gone.end() && *before == replica;
+  return has_gone || replica < 0 || replica >= all
              ? -1
-             : replica - static_cast<std::int32_t>(before - gone_.begin());
+             : replica - static_cast<std::int32_t>(before - gone.begin());
 }
 
-std::int32_t GossipGraph::member_at(std::int32_t place) const {
+std::int32_t Members::at(std::int32_t place) const {
   std::int32_t member = place;
-  for (const std::int32_t gone : gone_) {
-    if (gone > member) {
+  for (const std::int32_t one : gone) {
+    if (one > member) {
       break;
     }
     ++member;
@@ -97,9 +114,46 @@ std::int32_t GossipGraph::member_at(std::int32_t place) const {
   return member;
 }
 
+GossipGraph::GossipGraph(Kind kind, std::int32_t replicas, std::int64_t group, std::uint64_t seed)
+    : kind_(kind), members_{replicas}, replicas_(replicas), group_(group), seed_(seed) {
+  TROUPE_CHECK(replicas >= 2, "[GossipGraph] of ", replicas, " replicas");
+  TROUPE_CHECK(kind != Kind::groups || group >= 2, "[GossipGraph] groups of ", group);
+}
+
+GossipGraph GossipGraph::without(const std::vector<std::int32_t>& gone) const {
+  GossipGraph left = *this;
+  for (const std::int32_t r : gone) {
+    if (r >= 0 && r < members_.all) {
+      left.members_.gone.push_back(r);
+    }
+  }
+  std::vector<std::int32_t>& all = left.members_.gone;
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  left.replicas_ = left.members_.count();
+  TROUPE_CHECK(left.replicas_ > 0, "[GossipGraph] no replica is left");
+  return left;
+}
+
+std::vector<std::int32_t> GossipGraph::told_by(std::int32_t replica, std::int64_t round) const {
+  const std::int32_t place = members_.place_of(replica);
+  if (place < 0 || replicas_ == 1) {
+    return {};
+  }
+  return members_at(neighbours(place, round, +1));
+}
+
+std::vector<std::int32_t> GossipGraph::heard_by(std::int32_t replica, std::int64_t round) const {
+  const std::int32_t place = members_.place_of(replica);
+  if (place < 0 || replicas_ == 1) {
+    return {};
+  }
+  return members_at(neighbours(place, round, -1));
+}
+
 std::vector<std::int32_t> GossipGraph::members_at(std::vector<std::int32_t> places) const {
   for (std::int32_t& place : places) {
-    place = member_at(place);
+    place = members_.at(place);
   }
   return places;
 }
@@ -113,9 +167,9 @@ std::int64_t GossipGraph::dimensions() const {
 }
 
 std::size_t GossipGraph::messages_max() const {
-  std::size_t most = 0;
-  for (std::int32_t r = 0; r < replicas_; ++r) {
-    most = std::max(most, told_by(member_at(r), 0).size());
+  std::size_t most = told_by(members_.at(0), 0).size();
+  for (std::int32_t r = 1; r < replicas_ && kind_ == Kind::groups; ++r) {  // else all have as many
+    most = std::max(most, told_by(members_.at(r), 0).size());
   }
   return most;
 }
@@ -152,8 +206,12 @@ std::vector<std::int32_t> GossipGraph::neighbours(std::int32_t place,
       all.resize(static_cast<std::size_t>(replicas_));
       std::iota(all.begin(), all.end(), 0);
       break;
-    case Kind::random:
-      break;  // told_by(), heard_by()
+    case Kind::random: {
+      const auto of = drawn({kind_, replicas_, seed_, round});
+      const auto p = static_cast<std::size_t>(place);
+      all = way > 0 ? std::vector{of->by_place[p]} : of->heard[p];
+      break;
+    }
   }
   return sorted_without(place, std::move(all));
 }
@@ -196,23 +254,9 @@ std::int32_t GossipGraph::one_hop(std::int32_t place, std::int64_t round, int wa
   if (kind_ != Kind::rotating || round < turns) {
     return static_cast<std::int32_t>(hopped(place));
   }
-  std::vector<std::int32_t> places(static_cast<std::size_t>(replicas_));
-  std::iota(places.begin(), places.end(), 0);
-  const auto deal =
-      static_cast<std::uint64_t>(round / turns) * static_cast<std::uint64_t>(replicas_);
-  for (std::size_t i = places.size() - 1; i > 0; --i) {
-    std::swap(places[i], places[random_.below(deal + i, i + 1)]);
-  }
-  const auto here = std::find(places.begin(), places.end(), place) - places.begin();
-  return places[static_cast<std::size_t>(hopped(here))];
-}
-
-std::int32_t GossipGraph::drawn_by(std::int32_t place, std::int64_t round) const {
-  const auto others = static_cast<std::uint64_t>(replicas_ - 1);
-  const auto draw = static_cast<std::uint64_t>(round) * static_cast<std::uint64_t>(replicas_) +
-                    static_cast<std::uint64_t>(place);
-  return static_cast<std::int32_t>(
-      (static_cast<std::uint64_t>(place) + 1 + random_.below(draw, others)) % (others + 1));
+  const auto dealt = drawn({kind_, replicas_, seed_, round / turns});
+  const std::int32_t here = dealt->where[static_cast<std::size_t>(place)];
+  return dealt->by_place[static_cast<std::size_t>(hopped(here))];
 }
 
 }  // namespace troupe

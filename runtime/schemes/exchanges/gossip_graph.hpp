@@ -11,9 +11,25 @@
 #include "kernels/random.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace troupe {
+
+/// Who is left of `all` replicas, and in which order: they move up where others have gone.
+struct Members {
+  std::int32_t all = 0;
+  std::vector<std::int32_t> gone{};  // in rising order
+
+  std::int32_t count() const { return all - static_cast<std::int32_t>(gone.size()); }
+
+  /// -1: it is no member.
+  std::int32_t place_of(std::int32_t replica) const;
+  std::int32_t at(std::int32_t place) const;
+};
+
+/// How many numbers this program has drawn for graphs so far: what tests count.
+std::int64_t gossip_draws();
 
 class GossipGraph {
  public:
@@ -46,23 +62,17 @@ class GossipGraph {
   std::int64_t dimensions() const;
 
  private:
-  std::vector<std::int32_t> heard_where_drawn(std::int32_t place, std::int64_t round) const;
   std::vector<std::int32_t> neighbours(std::int32_t place, std::int64_t round, int way) const;
   std::vector<std::int32_t> on_torus(std::int32_t place) const;
   std::vector<std::int32_t> in_group(std::int32_t place, std::int64_t round) const;
   std::int32_t one_hop(std::int32_t place, std::int64_t round, int way) const;
-  std::int32_t drawn_by(std::int32_t place, std::int64_t round) const;
-  std::int32_t place_of(std::int32_t replica) const;
-  std::int32_t member_at(std::int32_t place) const;
   std::vector<std::int32_t> members_at(std::vector<std::int32_t> places) const;
 
   Kind kind_;
-  std::int32_t all_;  // replicas, also those that have gone
-  std::vector<std::int32_t>
-      gone_;  // in rising order: each replica has a graph, so it does not list all the others
+  Members members_;        // each replica has a graph, so it does not list all the others
   std::int32_t replicas_;  // members
   std::int64_t group_;
-  RandomStream random_;
+  std::uint64_t seed_;
 };
 
 }  // namespace troupe

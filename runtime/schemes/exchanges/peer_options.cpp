@@ -5,7 +5,6 @@
 #include "runtime/schemes/codecs/codec.hpp"
 
 #include <algorithm>
-#include <set>
 
 namespace troupe {
 namespace {
@@ -46,18 +45,24 @@ std::int32_t count_of(const proto::Experiment& experiment) {
   return static_cast<std::int32_t>(experiment.replicas().count());
 }
 
-/// Whether a replica may ask one that is so many places away, which is an odd number.
-bool reaches(proto::AdPsgd::Graph graph, std::int64_t hops) {
-  const std::int64_t less = hops - 1;
-  switch (graph) {
-    case proto::AdPsgd::exponential:
-      return (less & (less - 1)) == 0;  // 2^k + 1, and 1
-    case proto::AdPsgd::ring:
-      return hops == 1;
-    case proto::AdPsgd::complete:
-      return true;
+/// Whom the replica at an even place may ask among n, or who may ask one at an odd place: places of the other kind, in
+/// rising order. Not of `complete`, where it is all of them.
+std::vector<std::int32_t> pairs_of(proto::AdPsgd::Graph graph, std::int64_t place, std::int64_t n) {
+  std::vector<std::int32_t> all;
+  const auto add = [&](std::int64_t hops) {
+    for (const std::int64_t there : {(place + hops) % n, (place - hops + n) % n}) {
+      if (hops < n && there % 2 != place % 2) {
+        all.push_back(static_cast<std::int32_t>(there));
+      }
+    }
+  };
+  add(1);
+  for (std::int64_t k = 2; k < n && graph == proto::AdPsgd::exponential; k *= 2) {
+    add(k + 1);
   }
-  throw ContractError("[pair_graph] unknown graph");
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
 }
 
 }  // namespace
@@ -95,23 +100,60 @@ SgpOptions sgp_options(const proto::Experiment& experiment) {
 }
 
 PairGraph pair_graph(const proto::Experiment& experiment) {
-  return {experiment.replicas().exchange().ad_psgd().graph()};
+  return {experiment.replicas().exchange().ad_psgd().graph(), count_of(experiment)};
 }
 
-std::vector<std::int32_t> PairGraph::partners(const std::vector<std::int32_t>& members,
-                                              std::int32_t replica) const {
-  const auto n = static_cast<std::int64_t>(members.size());
-  const std::int64_t place =
-      std::lower_bound(members.begin(), members.end(), replica) - members.begin();
-  std::set<std::int32_t> all;
-  for (std::int64_t hops = 1; hops < n && place % 2 == 0; hops += 2) {
-    for (const std::int64_t there : {(place + hops) % n, (place - hops + n) % n}) {
-      if (there % 2 == 1 && reaches(static_cast<proto::AdPsgd::Graph>(graph), hops)) {
-        all.insert(members[static_cast<std::size_t>(there)]);
-      }
+std::optional<std::int32_t> PairGraph::partner(
+    std::int32_t replica,
+    const std::vector<std::int32_t>& gone,
+    const std::vector<std::int32_t>& leaving,
+    const std::function<std::uint64_t(std::uint64_t)>& draw) const {
+  const Members members{replicas, gone};
+  const std::int32_t n = members.count();
+  const std::int32_t place = members.place_of(replica);
+  if (place < 0 || place % 2 == 1 || n < 2) {
+    return {};
+  }
+  std::vector<std::int32_t> without;  // odd places
+  for (const std::int32_t r : leaving) {
+    if (const std::int32_t there = members.place_of(r); there >= 0 && there % 2 == 1) {
+      without.push_back(there);
     }
   }
-  return {all.begin(), all.end()};
+  if (graph != proto::AdPsgd::complete) {
+    std::vector<std::int32_t> all = pairs_of(static_cast<proto::AdPsgd::Graph>(graph), place, n);
+    std::erase_if(all, [&](std::int32_t there) {
+      return std::binary_search(without.begin(), without.end(), there);
+    });
+    return all.empty() ? std::nullopt : std::optional(members.at(all[draw(all.size())]));
+  }
+  const auto count = static_cast<std::uint64_t>(n / 2) - without.size();
+  if (count == 0) {
+    return {};
+  }
+  auto there = static_cast<std::int32_t>(2 * draw(count) + 1);
+  for (const std::int32_t one : without) {
+    there += one <= there ? 2 : 0;
+  }
+  return members.at(there);
+}
+
+std::vector<std::int32_t> PairGraph::askers(std::int32_t replica,
+                                            const std::vector<std::int32_t>& gone) const {
+  const Members members{replicas, gone};
+  const std::int32_t n = members.count();
+  const std::int32_t place = members.place_of(replica);
+  std::vector<std::int32_t> all;
+  if (place % 2 == 1 && graph != proto::AdPsgd::complete) {
+    all = pairs_of(static_cast<proto::AdPsgd::Graph>(graph), place, n);
+  }
+  for (std::int32_t p = 0; place % 2 == 1 && graph == proto::AdPsgd::complete && p < n; p += 2) {
+    all.push_back(p);
+  }
+  for (std::int32_t& one : all) {
+    one = members.at(one);
+  }
+  return all;
 }
 
 double staleness_of_all(const proto::Experiment& experiment) {

@@ -5,6 +5,8 @@
 #include "runtime/schemes/exchanges/gossip_graph.hpp"
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,11 +39,20 @@ SgpOptions sgp_options(const proto::Experiment& experiment);
 /// Who may ask whom under ad_psgd.
 struct PairGraph {
   int graph = 0;  // proto::AdPsgd::Graph
+  std::int32_t replicas = 0;
 
-  /// Whom a replica may ask, in rising order. `members`: those that are left, in rising order, itself among them; every
-  /// second of them, from the first on, asks, and the others are asked.
-  std::vector<std::int32_t> partners(const std::vector<std::int32_t>& members,
-                                     std::int32_t replica) const;
+  /// Whom a replica asks: the one of its partners, in rising order, that `draw` names, which is given how many there are.
+  /// Nobody: it has none. Without the replicas `gone`, in rising order, every second that is left asks, from the first on,
+  /// and the others are asked; but not `leaving`, in rising order, whom others may be waiting for.
+  std::optional<std::int32_t> partner(
+      std::int32_t replica,
+      const std::vector<std::int32_t>& gone,
+      const std::vector<std::int32_t>& leaving,
+      const std::function<std::uint64_t(std::uint64_t)>& draw) const;
+
+  /// Who may ask a replica, in rising order.
+  std::vector<std::int32_t> askers(std::int32_t replica,
+                                   const std::vector<std::int32_t>& gone) const;
 };
 
 PairGraph pair_graph(const proto::Experiment& experiment);

@@ -2,7 +2,9 @@
 // of everybody.
 #include "runtime/schemes/exchanges/gossip_graph.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/check.hpp"
+#include "runtime/schemes/exchanges/peer_options.hpp"
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
@@ -52,6 +54,101 @@ TEST_CASE("who tells a replica is heard by it, in every round of every graph", "
       }
     }
   }
+}
+
+TEST_CASE("what all replicas draw in a round is drawn once", "[schemes]") {
+  for (const Kind kind : {Kind::random, Kind::rotating}) {
+    std::uint64_t seed = 1000;
+    for (const std::int32_t n : {40, 80, 160}) {
+      INFO(static_cast<int>(kind) << " of " << n);
+      const std::int64_t before = gossip_draws();
+      ++seed;
+      const int rounds = 40;
+      std::vector<GossipGraph> graphs(static_cast<std::size_t>(n), GossipGraph(kind, n, 3, seed));
+      for (int round = 0; round < rounds; ++round) {
+        for (std::int32_t i = 0; i < n; ++i) {
+          const GossipGraph& own = graphs[static_cast<std::size_t>(i)];
+          CHECK(own.told_by(i, round).size() == 1);
+          own.heard_by(i, round);
+          own.without({}).heard_by(i, round);
+        }
+      }
+      const std::int64_t drawn = gossip_draws() - before;
+      CHECK(drawn > 0);
+      CHECK(drawn <= std::int64_t{rounds} * n);  // and not n times as many
+    }
+  }
+}
+
+TEST_CASE("whom a replica asks is one of its partners, and few are looked at", "[schemes]") {
+  // By the definition: hops 1 (ring), 1 and 2^k + 1 (exponential), all that are odd (complete), there and back.
+  const auto partners = [](int graph, std::int64_t n, std::int64_t place) {
+    std::set<std::int32_t> all;
+    for (std::int64_t hops = 1; hops < n && place % 2 == 0; hops += 2) {
+      const std::int64_t less = hops - 1;
+      const bool reaches = graph == proto::AdPsgd::complete || hops == 1 ||
+                           (graph == proto::AdPsgd::exponential && (less & (less - 1)) == 0);
+      for (const std::int64_t there : {(place + hops) % n, (place - hops + n) % n}) {
+        if (reaches && there % 2 == 1) {
+          all.insert(static_cast<std::int32_t>(there));
+        }
+      }
+    }
+    return all;
+  };
+  for (const int graph :
+       {proto::AdPsgd::exponential, proto::AdPsgd::ring, proto::AdPsgd::complete}) {
+    for (std::int32_t n = 2; n <= 19; ++n) {
+      const PairGraph pairs{graph, n};
+      for (Replicas gone : {Replicas{}, Replicas{0}, Replicas{1, 2, 5}, Replicas{3}}) {
+        std::erase_if(gone, [&](std::int32_t r) { return r >= n; });
+        for (const Replicas& leaving : {Replicas{}, Replicas{1, 4}, Replicas{3, 5, 7}}) {
+          Replicas left;
+          for (std::int32_t r = 0; r < n; ++r) {
+            if (!contains(gone, r)) {
+              left.push_back(r);
+            }
+          }
+          for (std::int32_t place = 0; place < std::ssize(left); ++place) {
+            Replicas expected;
+            for (const std::int32_t there : partners(graph, std::ssize(left), place)) {
+              const std::int32_t r = left[static_cast<std::size_t>(there)];
+              if (!contains(leaving, r)) {
+                expected.push_back(r);
+              }
+            }
+            Replicas both = gone;
+            for (const std::int32_t r : leaving) {
+              if (r < n && !contains(both, r)) {
+                both.push_back(r);
+              }
+            }
+            std::sort(both.begin(), both.end());
+            Replicas found;
+            for (std::size_t i = 0; i < std::max<std::size_t>(1, expected.size()); ++i) {
+              const auto asked = pairs.partner(
+                  left[static_cast<std::size_t>(place)], gone, both, [&](std::uint64_t count) {
+                    CHECK(count == expected.size());
+                    return i;
+                  });
+              if (asked) {
+                found.push_back(*asked);
+              }
+            }
+            INFO(graph << " of " << n << ", place " << place);
+            CHECK(found == expected);
+          }
+        }
+      }
+    }
+  }
+  const PairGraph many{proto::AdPsgd::exponential, 1 << 30};
+  CHECK(many.partner(1 << 20, {}, {}, [](std::uint64_t count) {
+    CHECK(count <= 2 * 30);
+    return count - 1;
+  }));
+  const PairGraph all{proto::AdPsgd::complete, 1 << 30};
+  CHECK(all.partner(0, {}, {}, [](std::uint64_t count) { return count - 1; }) == (1 << 30) - 1);
 }
 
 TEST_CASE("equal shares of who is heard are all of each replica's weights", "[schemes]") {
