@@ -6,6 +6,7 @@
 #include <atomic>
 #include <bit>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <numeric>
 

@@ -11,7 +11,6 @@
 #include "kernels/random.hpp"
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 namespace troupe {
