@@ -28,7 +28,8 @@ struct ConvolutionArguments {
 
 /// y = act(conv(x, w) + bias). On a GPU, x, w, y and their gradients begin at multiples of 16 bytes, and a
 /// build without cuDNN throws ContractError (cudnn_version()). Precision: the stream's; on a CPU always
-/// float32. In bf16 on a GPU y, dx and dw, too, pass through bfloat16.
+/// float32. In bf16 on a GPU y, dx and dw, too, pass through bfloat16, but for filters of one pixel and stride 1, which are
+/// products (matmul.hpp): what they write is of its own type, and beside a bfloat16 y the bias is rounded.
 void convolution_forward(Stream& stream, const ConvolutionArguments& arguments);
 
 /// dx = the gradient by x, given dy by conv(x, w) + bias (before the activation), each float32 or of

@@ -4,6 +4,8 @@
 #include "kernels/functors/normalization.hpp"
 #include "kernels/normalization.hpp"
 
+#include <limits>
+
 namespace troupe::cuda {
 
 namespace {
@@ -38,7 +40,10 @@ struct BatchStatistics {
   float* inverse_deviation;
 
   __device__ void operator()(std::int64_t c, const Pair& total) const {
-    const NormalizationStatistics statistics(total.first, total.second, n, epsilon);
+    // Squares beyond float's range are those of a run that has diverged, which shall be seen.
+    const bool beyond = total.second > std::numeric_limits<double>::max();
+    const double squares = beyond ? std::numeric_limits<double>::quiet_NaN() : total.second;
+    const NormalizationStatistics statistics(total.first, squares, n, epsilon);
     mean[c] = statistics.mean;
     inverse_deviation[c] = statistics.inverse_deviation;
   }

@@ -1,6 +1,6 @@
 // Passes over the columns of a matrix (R, C): sums of each column, and what is done with every element by numbers of its column.
 //
-// All sums are in double, or in floats of four rows that are added in double, and in an order that depends on the shape alone.
+// All sums are in double, or in floats of four rows that are added in double, and in an order that depends on shape and types alone.
 // They are taken by blocks over chunks of rows, and a second kernel adds up the chunks' sums and does with them what is to be
 // done for each column.
 #pragma once
@@ -151,28 +151,6 @@ __global__ void __launch_bounds__(kTotalColumns* kTotalRows)
   }
 }
 
-template <int width, class Term>
-ColumnSums sum_chunks(const Backend::State& state,
-                      std::int64_t R,
-                      std::int64_t C,
-                      const Term& term) {
-  // Of (2, C) doubles; one takes the floats of Coefficients.
-  const std::int64_t room =
-      static_cast<std::int64_t>(kWorkspaceBytes / sizeof(double)) / (2 * C) - 1;
-  TROUPE_CHECK(room >= 1, "[normalization] ", C, " channels are too many for the workspace");
-  const Tiling tiling(C, width);
-  const std::int64_t most = std::clamp<std::int64_t>(Term::kBlocks / tiling.blocks, 1, room);
-  const std::int64_t wanted = std::clamp<std::int64_t>((R + kChunkRows - 1) / kChunkRows, 1, most);
-  const std::int64_t chunk_rows = std::max<std::int64_t>((R + wanted - 1) / wanted, 1);
-  const std::int64_t chunks = std::max<std::int64_t>((R + chunk_rows - 1) / chunk_rows, 1);
-  const ColumnSums to{state.workspace<double>() + 2 * C, chunks, C};
-  const dim3 grid(static_cast<unsigned>(tiling.blocks), static_cast<unsigned>(chunks));
-  const dim3 block(tiling.across, tiling.down);
-  column_sums_kernel<width><<<grid, block, 0, state.stream.get()>>>(term, R, chunk_rows, to);
-  TROUPE_CUDA_CHECK(cudaGetLastError());
-  return to;
-}
-
 /// f(c, the sum of column c's terms over all rows), by a thread for each column. Behind room for four floats a column, the
 /// workspace is used.
 template <class Term, class F>
@@ -181,9 +159,30 @@ void sum_columns(
   if (C == 0) {
     return;  // A grid of zero blocks is a launch error.
   }
-  const ColumnSums sums = C % kPackWidth == 0 && term.packable()
-                              ? sum_chunks<kPackWidth>(state, R, C, term)
-                              : sum_chunks<1>(state, R, C, term);
+  // Of (2, C) doubles; one takes the floats of Coefficients.
+  const std::int64_t room =
+      static_cast<std::int64_t>(kWorkspaceBytes / sizeof(double)) / (2 * C) - 1;
+  TROUPE_CHECK(room >= 1, "[normalization] ", C, " channels are too many for the workspace");
+  // Whether packs can be read says how many columns a thread has, and not who has which rows.
+  const Tiling tiling(C, C % kPackWidth == 0 ? kPackWidth : 1);
+  const std::int64_t most = std::clamp<std::int64_t>(Term::kBlocks / tiling.blocks, 1, room);
+  const std::int64_t wanted = std::clamp<std::int64_t>((R + kChunkRows - 1) / kChunkRows, 1, most);
+  const std::int64_t chunk_rows = std::max<std::int64_t>((R + wanted - 1) / wanted, 1);
+  const std::int64_t chunks = std::max<std::int64_t>((R + chunk_rows - 1) / chunk_rows, 1);
+  const ColumnSums sums{state.workspace<double>() + 2 * C, chunks, C};
+  const auto launch = [&]<int width>() {
+    const std::int64_t of_block = tiling.across * width;
+    const dim3 grid(static_cast<unsigned>((C + of_block - 1) / of_block),
+                    static_cast<unsigned>(chunks));
+    const dim3 block(tiling.across, tiling.down);
+    column_sums_kernel<width><<<grid, block, 0, state.stream.get()>>>(term, R, chunk_rows, sums);
+    TROUPE_CUDA_CHECK(cudaGetLastError());
+  };
+  if (C % kPackWidth == 0 && term.packable()) {
+    launch.template operator()<kPackWidth>();
+  } else {
+    launch.template operator()<1>();
+  }
   const auto blocks = static_cast<unsigned>((C + kTotalColumns - 1) / kTotalColumns);
   column_totals_kernel<<<blocks, dim3(kTotalColumns, kTotalRows), 0, state.stream.get()>>>(sums, f);
   TROUPE_CUDA_CHECK(cudaGetLastError());
@@ -239,8 +238,8 @@ __global__ void __launch_bounds__(kColumnThreads)
 
 template <int width, class F>
 void launch_for_each_row(const Backend::State& state, std::int64_t R, std::int64_t C, const F& f) {
-  constexpr std::int64_t kBlocksMax =
-      1980;  // of an H200's 132 multiprocessors full waves of three or five blocks each
+  // Of an H200's 132 multiprocessors full waves of three or five blocks each.
+  constexpr std::int64_t kBlocksMax = 1980;
   const Tiling tiling(C, width);
   const std::int64_t down =
       std::clamp<std::int64_t>((R + tiling.down - 1) / tiling.down,

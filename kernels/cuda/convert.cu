@@ -1,6 +1,7 @@
 #include "kernels/convert.hpp"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/pad.hpp"
+#include "kernels/cuda/shifted.cuh"
 
 namespace troupe::cuda {
 
@@ -44,49 +45,6 @@ void convert(const Backend::State& state, const Tensor& x, const Tensor& y) {
   const From* from = x.data<From>();
   To* to = y.data<To>();
   for_each_index(state, x.elements(), pack_width(from, to), Convert<From, To>{from, to});
-}
-
-/// The `words`th and the three words behind it of two aligned packs of 16 bytes; with `half`, half a word further.
-template <int words, bool half>
-struct Shifted {
-  __device__ static Pack<std::uint32_t, 4> load_from(const std::uint32_t* aligned) {
-    const Pack<std::uint32_t, 4> low = load<4>(aligned, 0);
-    if constexpr (words == 0 && !half) {
-      return low;
-    }
-    const Pack<std::uint32_t, 4> high = load<4>(aligned, 4);
-    const auto word = [&](int k) {
-      return k < 4 ? low.lane[k] : high.lane[k - 4];
-    };
-    Pack<std::uint32_t, 4> found;
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      found.lane[k] = half ? word(words + k) >> 16 | word(words + k + 1) << 16 : word(words + k);
-    }
-    return found;
-  }
-};
-
-/// f.operator()<Shifted>() for an address that begins so many bytes beyond a multiple of 16.
-template <class F>
-__device__ void with_shift(unsigned beyond, F f) {
-  const auto with_words = [&]<bool half>() {
-    switch (beyond / 4) {
-      case 0:
-        return f.template operator()<Shifted<0, half>>();
-      case 1:
-        return f.template operator()<Shifted<1, half>>();
-      case 2:
-        return f.template operator()<Shifted<2, half>>();
-      default:
-        return f.template operator()<Shifted<3, half>>();
-    }
-  };
-  if (beyond % 4 == 0) {
-    with_words.template operator()<false>();
-  } else {
-    with_words.template operator()<true>();
-  }
 }
 
 /// A block a row of y, in packs of 16 bytes of y wherever the rows of both begin. What is read together with a row's first and last

@@ -1,8 +1,8 @@
-// Convolution by cuDNN, and of one pixel by cuBLASLt. cuDNN in its layout-aware ("legacy") interface: NHWC tensors, (O, kernel, kernel,
+// Convolution by cuDNN, and of one pixel and stride 1 by cuBLASLt. cuDNN in its layout-aware ("legacy") interface: NHWC tensors, (O, kernel, kernel,
 // C) filters, algorithms that give the same bits every time. Bias and activation are a pass of our own: cuDNN's fused
 // one has neither tanh nor selu, and its relu may hide a NaN.
 //
-// In bf16 all three tensors of a call are bfloat16: cuDNN has nothing else, although it adds up in float32. What it
+// In bf16 all three tensors of a call of cuDNN are bfloat16: cuDNN has nothing else, although it adds up in float32. What it
 // writes goes to float32 in one more pass where that is wanted, as of weights' gradients. A shape for which it has no such
 // algorithm runs as in tf32, which rounds less.
 #include "kernels/convolution.hpp"
@@ -337,7 +337,7 @@ bool is_product(const ConvolutionGeometry& g) {
 /// (B, H, W, C) as (B H W, C); filters (O, 1, 1, C) as (O, C).
 Tensor as_matrix(const Tensor& x) {
   const std::int64_t columns = x.shape().back();
-  return x.reshape({columns == 0 ? 0 : x.elements() / columns, columns});
+  return x.reshape({x.elements() / columns, columns});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Token embedding. The gradient has no atomic additions: each element of it belongs to one thread,
 // which adds in the order of the places, so that its bits are those of the CPU.
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/sum.cuh"
 #include "kernels/embedding.hpp"
 
 #include <limits>
@@ -65,7 +66,6 @@ struct PositionGradient {
 };
 
 constexpr int kBlock = 256;
-constexpr int kWarpLanes = 32;
 
 struct Found {
   std::int64_t place;
@@ -84,11 +84,11 @@ __global__ void __launch_bounds__(kBlock) table_gradient_kernel(const std::int32
                                                                 int rows,
                                                                 bool accumulate,
                                                                 float* dtable) {
-  __shared__ int counts[kBlock / kWarpLanes];
+  __shared__ int counts[kBlock / kWarp];
   __shared__ Found found[kBlock];
   const int thread = static_cast<int>(threadIdx.x);
-  const int warp = thread / kWarpLanes;
-  const unsigned before = (1u << (thread % kWarpLanes)) - 1u;  // the warp's earlier lanes
+  const int warp = thread / kWarp;
+  const unsigned before = (1u << (thread % kWarp)) - 1u;  // the warp's earlier lanes
   const std::int64_t begin_row = std::int64_t{blockIdx.x} * rows;
   const std::int64_t end_row = begin_row + rows < V ? begin_row + rows : V;
   if (!accumulate) {
@@ -104,14 +104,14 @@ __global__ void __launch_bounds__(kBlock) table_gradient_kernel(const std::int32
     if (!__syncthreads_or(mine)) {
       continue;
     }
-    const unsigned lanes = __ballot_sync(0xffffffffu, mine);
-    if (thread % kWarpLanes == 0) {
+    const unsigned lanes = __ballot_sync(kAllLanes, mine);
+    if (thread % kWarp == 0) {
       counts[warp] = __popc(lanes);
     }
     __syncthreads();
     int offset = 0;
     int count = 0;
-    for (int other = 0; other < kBlock / kWarpLanes; ++other) {
+    for (int other = 0; other < kBlock / kWarp; ++other) {
       offset += other < warp ? counts[other] : 0;
       count += counts[other];
     }

@@ -271,53 +271,84 @@ float* data_of(const Tensor& x) {
   return x ? x.data<float>() : nullptr;
 }
 
+/// x, or room for its like where packs cannot begin with x: by the width of packs it is settled which thread adds up what, and
+/// that shall not depend on where x lies.
+Tensor room_for_packs(Stream& stream, const Tensor& x) {
+  const bool fits = reinterpret_cast<std::uintptr_t>(first_byte(x)) % 16 == 0;
+  return fits ? x : stream.allocate(x.shape(), x.type());
+}
+
+void copy_where_apart(Stream& stream, const Tensor& from, const Tensor& to) {
+  if (first_byte(from) != first_byte(to)) {
+    cuda::copy(stream, from, to);
+  }
+}
+
+Tensor in_packs(Stream& stream, const Tensor& x) {
+  Tensor y = room_for_packs(stream, x);
+  copy_where_apart(stream, x, y);
+  return y;
+}
+
 void groups_forward(Stream& stream, const Groups& shape, const NormalizationForward& a) {
   const Backend::State& state = activate(stream);
-  with_type_of(a.x, [&]<class T>() {
-    with_type_of(a.y, [&]<class Y>() {
+  const Tensor x = in_packs(stream, a.x);
+  const Tensor y = room_for_packs(stream, a.y);
+  with_type_of(x, [&]<class T>() {
+    with_type_of(y, [&]<class Y>() {
       for_each_group(state,
-                     pack_width(a.x.data<T>(), a.y.data<Y>()),
+                     pack_width(x.data<T>(), y.data<Y>()),
                      GroupForward<T, Y>{.shape = shape,
-                                        .x = a.x.data<T>(),
+                                        .x = x.data<T>(),
                                         .gamma = a.gamma.data<float>(),
                                         .beta = data_of(a.beta),
                                         .epsilon = a.epsilon,
-                                        .y = a.y.data<Y>(),
+                                        .y = y.data<Y>(),
                                         .mean = data_of(a.mean),
                                         .inverse_deviation = a.inverse_deviation.data<float>()});
     });
   });
+  copy_where_apart(stream, y, a.y);
 }
 
 template <class T, class D>
 void groups_backward(const Backend::State& state,
                      const Groups& shape,
-                     const NormalizationBackward& a) {
+                     const NormalizationBackward& a,
+                     const GroupInputGradient<T, D>& pass) {
   // First, because dx may be dy.
   sum_columns(state,
               shape.B * shape.S,
               shape.C,
               GroupParameterTerms<T, D>{.shape = shape,
-                                        .x = a.x.data<T>(),
-                                        .mean = data_of(a.mean),
-                                        .inverse_deviation = a.inverse_deviation.data<float>(),
-                                        .dy = a.dy.data<D>()},
+                                        .x = pass.x,
+                                        .mean = pass.mean,
+                                        .inverse_deviation = pass.inverse_deviation,
+                                        .dy = pass.dy},
               ParameterGradients{a.dgamma.data<float>(), data_of(a.dbeta)});
-  const GroupInputGradient<T, D> pass{.shape = shape,
-                                      .x = a.x.data<T>(),
-                                      .gamma = a.gamma.data<float>(),
-                                      .mean = data_of(a.mean),
-                                      .inverse_deviation = a.inverse_deviation.data<float>(),
-                                      .dy = a.dy.data<D>(),
-                                      .dx = a.dx.data<T>()};
   for_each_group(state, pack_width(pass.x, pass.dy, pass.dx), pass);
 }
 
 void groups_backward(Stream& stream, const Groups& shape, const NormalizationBackward& a) {
   const Backend::State& state = activate(stream);
-  with_type_of(a.x, [&]<class T>() {
-    with_type_of(a.dy, [&]<class D>() { groups_backward<T, D>(state, shape, a); });
+  const Tensor x = in_packs(stream, a.x);
+  const Tensor dy = in_packs(stream, a.dy);
+  const Tensor dx = room_for_packs(stream, a.dx);
+  with_type_of(x, [&]<class T>() {
+    with_type_of(dy, [&]<class D>() {
+      groups_backward<T, D>(state,
+                            shape,
+                            a,
+                            {.shape = shape,
+                             .x = x.data<T>(),
+                             .gamma = a.gamma.data<float>(),
+                             .mean = data_of(a.mean),
+                             .inverse_deviation = a.inverse_deviation.data<float>(),
+                             .dy = dy.data<D>(),
+                             .dx = dx.data<T>()});
+    });
   });
+  copy_where_apart(stream, dx, a.dx);
 }
 
 Groups rows_as_groups(const Tensor& x) {

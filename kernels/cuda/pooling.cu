@@ -169,10 +169,10 @@ auto packs_of_pixels(const T* a, const T* b, const std::int32_t* winner, const P
 
 /// f.operator()<T, I>(): the type of the images, and what counts their elements.
 template <class F>
-void with_types(const Tensor& x, const Tensor& y, F f) {
+void with_types(const ConvolutionGeometry& g, const Tensor& x, const Tensor& y, F f) {
   with_type_of(x, [&]<class T>() {
     // Windows reach beyond the image, and places are counted there, too.
-    if (std::max(x.elements(), y.elements()) < (std::int64_t{1} << 30)) {
+    if (std::max({x.elements(), y.elements(), g.stride, g.kernel}) < (std::int64_t{1} << 30)) {
       f.template operator()<T, std::int32_t>();
     } else {
       f.template operator()<T, std::int64_t>();
@@ -188,7 +188,7 @@ void max_pool_forward(Stream& stream,
                       const Tensor& y,
                       const Tensor& winner) {
   const Backend::State& state = activate(stream);
-  with_types(x, y, [&]<class T, class I>() {
+  with_types(geometry, x, y, [&]<class T, class I>() {
     const MaxForward<T, I> pass{.p = pooling_of<I>(geometry, x.shape(), y.shape()),
                                 .x = x.data<T>(),
                                 .y = y.data<T>(),
@@ -203,7 +203,7 @@ void max_pool_backward(Stream& stream,
                        const Tensor& winner,
                        const Tensor& dx) {
   const Backend::State& state = activate(stream);
-  with_types(dx, dy, [&]<class T, class I>() {
+  with_types(geometry, dx, dy, [&]<class T, class I>() {
     const MaxBackward<T, I> pass{.p = pooling_of<I>(geometry, dx.shape(), dy.shape()),
                                  .dy = dy.data<T>(),
                                  .winner = winner.data<std::int32_t>(),

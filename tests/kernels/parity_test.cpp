@@ -837,7 +837,7 @@ TEST_CASE("embeddings agree in every bit", "[gpu]") {
   };
 
   for (const auto& [batch, times, rows, channels] :
-       {Size{1, 1, 1, 1}, {0, 5, 3, 4}, {4, 31, 65, 33}, {9, 128, 7, 300}}) {
+       {Size{1, 1, 1, 1}, {0, 5, 3, 4}, {4, 31, 65, 33}, {9, 128, 7, 300}, {4, 31, 8195, 33}}) {
     INFO(batch << " x " << times << " of " << rows << " x " << channels);
     const std::int64_t places = batch * times;
     const Twin ids{random_labels(s.cpu, 1, places, rows).reshape({batch, times}),

@@ -16,7 +16,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <string>
+#include <vector>
 
 namespace passes_bf16_test {
 
@@ -155,7 +157,7 @@ TEST_CASE("normalizations take both types", "[gpu]") {
         call(s.cpu, cpu);
         call(s.gpu, gpu);
       };
-  for (const auto& [rows, columns] : {std::pair{33, 31}, {130, 64}, {9, 12}}) {
+  for (const auto& [rows, columns] : {std::pair{33, 31}, {130, 64}, {9, 12}, {5, 4104}}) {
     const Twin gamma = s.normal(2, {columns}, DType::float32);
     const Twin beta = s.normal(3, {columns}, DType::float32);
     for (const DType of_x : kTypes) {
@@ -208,10 +210,12 @@ TEST_CASE("poolings of bfloat16 are those of the values", "[gpu]") {
   }
   Streams s;
   constexpr DType kNarrow = DType::bfloat16;
-  const Shape images{2, 9, 7, 5};
+  // Channels that are read one by one, by four and by eight.
+  const std::int64_t channels = GENERATE(5, 12, 16);
+  const Shape images{2, 9, 7, channels};
   for (const ConvolutionGeometry& geometry :
        {ConvolutionGeometry{3, 2, 1}, ConvolutionGeometry{2, 2, 0}}) {
-    const Shape windows{2, geometry.output(9), geometry.output(7), 5};
+    const Shape windows{2, geometry.output(9), geometry.output(7), channels};
     const Twin x = s.normal(1, images, kNarrow);
     const Twin dy = s.normal(2, windows, kNarrow);
     const Twin y = s.empty(windows, kNarrow);
@@ -248,7 +252,73 @@ TEST_CASE("cross-entropy of bfloat16 is that of the values", "[gpu]") {
       softmax_cross_entropy(s.gpu, x.gpu, labels.gpu, gradient.gpu, result.gpu, smoothing);
       check_rounded("loss", result, {1e-5, 2e-6});
       check_rounded("gradient", gradient, {1e-7, 4e-6});
+      // In place, and into rows that begin elsewhere than the logits': the same bits.
+      const Tensor apart = s.gpu.allocate({11 * classes + 1}, DType::bfloat16);
+      const Tensor elsewhere = apart.view(1, {11, classes});
+      softmax_cross_entropy(s.gpu, x.gpu, labels.gpu, elsewhere, result.gpu, smoothing);
+      CHECK(to_host(elsewhere) == to_host(gradient.gpu));
     }
+  }
+}
+
+TEST_CASE("equal rows have equal losses and gradients wherever they begin", "[gpu]") {
+  if (const std::string why = missing(); !why.empty()) {
+    return skip(why);
+  }
+  Streams s;
+  for (const std::int64_t classes : {33, 257, 5001}) {
+    const Twin row = s.normal(1, {1, classes}, DType::bfloat16);
+    const Tensor rows = s.gpu.allocate({9, classes}, DType::bfloat16);
+    const Tensor gradient = s.gpu.allocate({9, classes}, DType::bfloat16);
+    for (std::int64_t r = 0; r < 9; ++r) {
+      copy(s.gpu, row.gpu, rows.view(r * classes, {1, classes}));
+    }
+    const Tensor labels = s.cpu.allocate({9}, DType::int32);
+    std::ranges::fill(labels.span<std::int32_t>(), 2);
+    const Tensor there = s.gpu.allocate({9}, DType::int32);
+    copy(s.gpu, labels, there);
+    const Tensor result = s.gpu.allocate({2}, DType::float64);
+    softmax_cross_entropy(s.gpu, rows, there, gradient, result, 0);
+    for (std::int64_t r = 1; r < 9; ++r) {
+      CHECK(to_host(gradient.view(r * classes, {classes})) == to_host(gradient.view(0, {classes})));
+    }
+  }
+}
+
+TEST_CASE("normalizations add up the same wherever a tensor begins", "[gpu]") {
+  if (const std::string why = missing(); !why.empty()) {
+    return skip(why);
+  }
+  Streams s;
+  const DType type = GENERATE(DType::float32, DType::bfloat16);
+  const std::int64_t rows = 301, columns = 64;
+  const auto apart = [&](const Tensor& x) {
+    const Tensor y = s.gpu.allocate({x.elements() + 1}, x.type()).view(1, x.shape());
+    copy(s.gpu, x, y);
+    return y;
+  };
+  const Tensor x = s.normal(1, {rows, columns}, type).gpu;
+  const Tensor dy = s.normal(2, {rows, columns}, type).gpu;
+  const Tensor gamma = s.normal(3, {columns}, DType::float32).gpu;
+  const Tensor beta = s.normal(4, {columns}, DType::float32).gpu;
+  for (const bool batch : {true, false}) {
+    const auto run = [&](const Tensor& input, const Tensor& error) {
+      const Tensor mean = s.gpu.allocate({batch ? columns : rows});
+      const Tensor inverse = s.gpu.allocate(mean.shape());
+      const Tensor dgamma = s.gpu.allocate({columns}), dbeta = s.gpu.allocate({columns});
+      const Tensor y = apart(x), dx = apart(x);
+      const NormalizationForward forward{input, gamma, beta, 1e-5f, y, mean, inverse};
+      batch ? batch_norm_forward(s.gpu, kNone, forward) : layer_norm_forward(s.gpu, forward);
+      const NormalizationBackward backward{input, gamma, mean, inverse, error, dx, dgamma, dbeta};
+      batch ? batch_norm_backward(s.gpu, Tensor(), backward) : layer_norm_backward(s.gpu, backward);
+      return std::vector{to_host(mean),
+                         to_host(inverse),
+                         to_host(y),
+                         to_host(dx),
+                         to_host(dgamma),
+                         to_host(dbeta)};
+    };
+    CHECK(run(x, dy) == run(apart(x), apart(dy)));
   }
 }
 
@@ -306,12 +376,12 @@ TEST_CASE("products into bfloat16 agree however their operands are stored", "[gp
     const Twin sum = s.normal(3, {rows, columns}, DType::bfloat16);
     matmul(s.cpu, a.cpu, b.cpu, sum.cpu, options);
     matmul(s.gpu, a.gpu, b.gpu, sum.gpu, options);
-    // cuBLASLt rounds some products before it adds c to them: by half a unit in the last place.
-    double largest = 0;
-    for (const double value : to_host(c.cpu)) {
-      largest = std::max(largest, std::abs(value));
+    // cuBLASLt rounds some products before it adds c to them, and their sum once more: each by half a unit in the last place.
+    const Values products = to_host(c.cpu), there = to_host(sum.gpu), exact = to_host(sum.cpu);
+    for (std::size_t i = 0; i < exact.size(); ++i) {
+      const double rounding = 0x1p-8 * (std::abs(products[i]) + std::abs(exact[i]));
+      CHECK(std::abs(there[i] - exact[i]) <= 1.01 * rounding + 1e-4);
     }
-    check_rounded("c + a b", sum, {1e-4 + 0x1p-8 * largest, 1e-5});
   }
 }
 
