@@ -211,15 +211,22 @@ Result<std::string> verify(const CkptArguments& arguments) {
   }
   std::vector<std::vector<std::string>> rows;
   std::string broken;
+  std::size_t gone = 0;  // the run goes on, and has newer ones instead
+  std::error_code code;
   for (const std::filesystem::path& path : all) {
     if (auto row = verified(path)) {
       rows.push_back(*std::move(row));
+    } else if (!std::filesystem::exists(path, code)) {
+      ++gone;
     } else {
       broken += row.error().message + "; ";
     }
   }
   if (!broken.empty()) {
-    return data_error("{}{} of {} checkpoints can be used", broken, rows.size(), all.size());
+    return data_error("{}{} of {} checkpoints can be used", broken, rows.size(), all.size() - gone);
+  }
+  if (rows.empty()) {
+    return data_error("a run that goes on has replaced the checkpoints in {} meanwhile", folder);
   }
   return table(rows);
 }

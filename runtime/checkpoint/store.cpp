@@ -167,11 +167,22 @@ std::optional<std::int64_t> step_of(const fs::path& path) {
              : std::nullopt;
 }
 
+/// At once, for whoever looks meanwhile or after a kill: half a checkpoint has no name of one.
+void take_away(const fs::path& path) {
+  std::error_code code;
+  const fs::path aside = path.parent_path() / concat(".", path.filename().string(), ".old");
+  fs::rename(path, aside, code);
+  fs::remove_all(code ? path : aside, code);
+}
+
 /// Takes away all but the newest `keep`, and what runs that were killed have left half-written.
 void tidy(const fs::path& folder, std::int64_t keep) {
   std::error_code code;
-  std::vector<fs::path> gone = checkpoints_in(folder);
-  gone.erase(gone.begin(), gone.begin() + std::min<std::ptrdiff_t>(keep, std::ssize(gone)));
+  const std::vector<fs::path> whole = checkpoints_in(folder);
+  for (std::size_t i = static_cast<std::size_t>(keep); i < whole.size(); ++i) {
+    take_away(whole[i]);
+  }
+  std::vector<fs::path> gone;
   for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
     if (at->path().filename().string().starts_with(concat(".", kPrefix))) {
       gone.push_back(at->path());
@@ -229,10 +240,9 @@ Result<fs::path> write_checkpoint(const fs::path& folder,
 }
 
 void drop_newer(const fs::path& folder, std::int64_t step) {
-  std::error_code code;
   for (const fs::path& path : checkpoints_in(folder)) {
     if (*step_of(path) > step) {
-      fs::remove_all(path, code);
+      take_away(path);
     }
   }
 }

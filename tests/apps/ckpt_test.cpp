@@ -8,6 +8,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 
 namespace ckpt_test {
@@ -331,6 +332,33 @@ TEST_CASE("checkpoints are verified: their sums, and what they keep", "[apps]") 
       {"ckpt", "verify", run}, 3, "state.pb has another SHA-256 than when it was written");
   fs::remove(one + "/SHA256SUMS");
   check_refused({"ckpt", "verify", one}, 3, "it has no SHA256SUMS; 0 of 1 checkpoints can be used");
+}
+
+TEST_CASE("checkpoints that a run replaces meanwhile are not called broken", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  Program program({"run",
+                   "teacher-mlp",
+                   "--quiet",
+                   "--out",
+                   run,
+                   "--set",
+                   "data.teacher.train=600",
+                   "--set",
+                   "stop.epochs=0",
+                   "--set",
+                   "stop.updates=1000000000",
+                   "--set",
+                   "record.checkpoint.every=3"});
+  wait_until([&] { return has_checkpoint(run); });
+  for (int i = 0; i < 30; ++i) {
+    const Said said = run_program({"ckpt", "verify", run});
+    const bool all_gone = said.err.find("has replaced the checkpoints") != std::string::npos;
+    INFO(said.err);
+    CHECK((said.code == 0 || all_gone));
+  }
+  program.signal(SIGINT);
+  CHECK(program.wait().code == 130);
 }
 
 TEST_CASE("imported weights keep what they say of the data that they were trained on", "[apps]") {
