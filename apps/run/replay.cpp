@@ -4,6 +4,7 @@
 #include "apps/cli/version.hpp"
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
+#include "apps/run/run_state.hpp"
 #include "experiment.pb.h"
 #include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
@@ -66,6 +67,27 @@ Result<std::string> read_summary(const fs::path& path) {
   return text.str();
 }
 
+/// Error (data) where the run goes on, or was killed after it had: it had told its end before it was resumed, and what it has
+/// recorded since then is not whole.
+Result<void> check_is_over(const fs::path& folder, const Json& summary) {
+  const fs::path metrics = folder / "metrics.jsonl";
+  if (is_being_written(metrics)) {
+    return data_error(folder, "the run goes on, so that its order is not whole yet");
+  }
+  std::error_code code;
+  if (fs::exists(metrics, code) &&
+      !tells_the_end(folder / "summary.json", summary["updates"].number(), metrics)) {
+    return data_error(
+        folder,
+        concat(
+            "the run went on after the end that summary.json tells, and has not come to an end of "
+            "its own since, so that its order is not whole; troupe run --resume ",
+            folder.string(),
+            " brings it to one"));
+  }
+  return {};
+}
+
 std::string_view shown(const Json& value) {
   return value.text().empty() ? "nothing" : value.text();
 }
@@ -126,6 +148,7 @@ class Record {
                                 by.empty() ? "an earlier troupe" : "troupe " + by,
                                 version()));
     }
+    TROUPE_TRY(check_is_over(folder, told));
     return Record(folder, *std::move(summary));
   }
 

@@ -159,10 +159,7 @@ std::optional<FoundRun> run_in(const fs::path& folder) {
   FoundRun end = run;
   read_summary(summary, end);
   constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  return !goes_on && tells_the_end(
-                         summary, end.updates.value_or(kNone), metrics, run.updates.value_or(kNone))
-             ? end
-             : run;
+  return !goes_on && tells_the_end(summary, end.updates.value_or(kNone), metrics) ? end : run;
 }
 
 std::vector<FoundRun> runs_in(const fs::path& folder) {

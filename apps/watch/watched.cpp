@@ -148,10 +148,7 @@ std::string piece_of_run(const Watched& run, WatchedState state) {
   const std::string mark = goes_on ? "" : mark_of(summary);
   state.over =
       !mark.empty() &&
-      tells_the_end(summary,
-                    Json::parse(whole_file(summary))["updates"].number(),
-                    metrics,
-                    Json::parse(last_line(end_of_lines(metrics), "train"))["step"].number());
+      tells_the_end(summary, Json::parse(whole_file(summary))["updates"].number(), metrics);
   state.killed = !goes_on && !state.over && size > 0 && !code;
   state.silent = seconds_since(metrics);
   if (!state.more && (first || !lines.empty() || (state.over && mark != state.have))) {

@@ -333,6 +333,28 @@ TEST_CASE("a run that was killed and went on is replayed as if in one piece", "[
   CHECK(said.code == 0);
 }
 
+TEST_CASE("the end that a run had before it went on is not taken for its end", "[apps][replay]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  Program first(asynchronous(run, {"stop.updates=1000000000", "record.every=10"}));
+  wait_until([&] { return fs::exists(run + "/order-13.log"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  first.signal(SIGINT);
+  REQUIRE(first.wait().code == 130);
+  REQUIRE(fs::exists(run + "/summary.json"));
+  const auto before = fs::file_size(run + "/metrics.jsonl");
+  Program second({"run", "--resume", run, "--quiet"});
+  wait_until([&] { return fs::file_size(run + "/metrics.jsonl") > before + 4096; });
+  const Said meanwhile = replayed(run);
+  CHECK(meanwhile.code == 3);
+  CHECK_THAT(meanwhile.err, says("the run goes on, so that its order is not whole yet"));
+  second.signal(SIGKILL);
+  second.wait();
+  const Said killed = replayed(run);
+  CHECK(killed.code == 3);
+  CHECK_THAT(killed.err, says("the run went on after the end that summary.json tells"));
+}
+
 TEST_CASE("all phases of a run are replayed, or one of them", "[apps][replay]") {
   const Folder folder;
   const std::string run = folder / "run";
