@@ -53,6 +53,16 @@ std::string misplaced(const std::string& text, const OptionRange& range, bool wh
              : concat(text, " is ", outside(range, whole));
 }
 
+/// What is wrong with an empty word; "": nothing. A shell makes one of "$NAME" where NAME is not set, and neither a default nor a
+/// name that is not there is what its user has asked for.
+std::string refuse_empty(const CommandOption& option) {
+  const bool is_text = holds_one_of<std::string, std::vector<std::string>>(option.value);
+  const bool may_be = is_text && option.names.starts_with('-');
+  return !option.refuse_empty.empty() || may_be
+             ? option.refuse_empty
+             : "this is an empty word; leave it out, or name one";
+}
+
 void add_option(CLI::App& app, const CommandOption& option) {
   CLI::Option* added = add_value(app, option);
   if (option.names.starts_with('-') &&
@@ -61,6 +71,11 @@ void add_option(CLI::App& app, const CommandOption& option) {
   }
   if (!option.type.empty()) {
     added->type_name(option.type);
+  }
+  if (!holds_one_of<bool>(option.value)) {
+    added->check([sentence = refuse_empty(option)](const std::string& text) {
+      return text.empty() ? sentence : std::string();
+    });
   }
   if (option.range) {
     const bool whole =
@@ -71,11 +86,6 @@ void add_option(CLI::App& app, const CommandOption& option) {
   }
   if (!option.legal.empty()) {
     added->check(CLI::IsMember(option.legal));
-  }
-  if (!option.refuse_empty.empty()) {
-    added->check([sentence = option.refuse_empty](const std::string& text) {
-      return text.empty() ? sentence : std::string();
-    });
   }
   added->required(option.required);
 }

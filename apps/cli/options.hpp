@@ -38,7 +38,7 @@ struct CommandOption {
   std::string type{};                  // how the help calls the value: "DIR"; "": TEXT, INT, ...
   std::optional<OptionRange> range{};  // none: any number
   std::vector<std::string> legal{};    // values; none: any
-  std::string refuse_empty{};          // what is wrong with an empty text; "": nothing
+  std::string refuse_empty{};  // what is wrong with an empty text; "": nothing, behind dashes
   bool required = false;
 };
 

@@ -100,6 +100,22 @@ TEST_CASE("unknown verbs, options, presets and names are met with the nearest on
   check_refused({"config", "validate", "/dev/full"}, 2, "/dev/full is larger than 1 MiB");
 }
 
+TEST_CASE("an empty word is no experiment, folder or number, whatever the default", "[apps]") {
+  constexpr const char* kEmpty = ": this is an empty word; leave it out, or name one\n";
+  for (const char* verb : {"run", "sim", "plan", "compare"}) {
+    check_refused({verb, ""}, 2, concat("troupe: EXPERIMENT", kEmpty));
+  }
+  check_refused({"config", "validate", ""}, 2, concat("troupe: EXPERIMENT", kEmpty));
+  check_refused({"compare", "teacher-mlp", ""}, 2, concat("troupe: EXPERIMENT", kEmpty));
+  for (const char* verb : {"report", "plot", "top", "watch", "trace"}) {
+    check_refused({verb, ""}, 2, "troupe: DIR");
+  }
+  check_refused({"eval", ""}, 2, concat("troupe: WEIGHTS", kEmpty));
+  for (const char* number : {"--seed", "--epochs", "--lr", "--processes"}) {
+    check_refused({"run", "teacher-mlp", number, ""}, 2, concat("troupe: ", number, kEmpty));
+  }
+}
+
 TEST_CASE("a number of an option is in its range, and a number", "[apps]") {
   const std::string epsilon = "troupe: --epsilon: ";
   check_refused(
