@@ -20,6 +20,14 @@ Result<proto::Experiment> parse_experiment(std::string_view text, std::string_vi
   if (text.starts_with(kByteOrderMark)) {
     text.remove_prefix(kByteOrderMark.size());
   }
+  std::string ended(text);
+  for (std::size_t i = 0; i < ended.size(); ++i) {
+    // A line that \r alone ends is one: a comment on it would go on to the end of the file, and all keys with it.
+    if (ended[i] == '\r' && (i + 1 == ended.size() || ended[i + 1] != '\n')) {
+      ended[i] = '\n';
+    }
+  }
+  text = ended;
   const Source source{text, origin.empty() ? "experiment" : std::string(origin)};
   if (text.size() > kTextBytesMax) {
     return usage(source.origin + ": is longer than an experiment may be, 1 MiB");

@@ -528,6 +528,8 @@ TEST_CASE("a textproto is read", "[messages]") {
   CHECK(choice_name(experiment.pipeline().schedule()) == "gpipe");
   CHECK(MessageDifferencer::Equals(parsed(""), proto::Experiment{}));
   CHECK(parsed("\xEF\xBB\xBF seed: 3").seed() == 3);
+  CHECK(parsed("# a comment, whose line \\r alone ends\rseed: 4\r").seed() == 4);
+  CHECK(parsed("# and others\r\n# as here\rseed: 5\n").seed() == 5);
 }
 
 TEST_CASE("a textproto's errors name line, key, what is near and what is legal", "[messages]") {
