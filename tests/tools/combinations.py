@@ -51,6 +51,16 @@ R, K, EX = "replicas.count=", "pipeline.stages=", "replicas.exchange="
 E, ASYNC = "replicas.exchange.", ["pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"]
 
 
+def is_pending(pid, number):
+    """Whether a signal waits to be taken: until it is, the kernel makes one of it and of a second of its kind."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return False
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigPnd:", "ShdPnd:"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
 class Scheme:
     """`settled`: arrival decides nothing. `back`: a replica (or none) may be lost, and another process take its place. `peers`: replicas
     speak with one another, so that what a killed one has told a third process may be in no record."""
@@ -221,7 +231,8 @@ class Round(Watched):
             os.kill(self.process.pid, signal.SIGINT)
             if how == "interrupt twice":
                 time.sleep(0.03)
-                if self.process.poll() is None:
+                taken = self.wait_until(lambda: not is_pending(self.process.pid, signal.SIGINT))
+                if taken and self.process.poll() is None:
                     self.interrupts = 2
                     os.kill(self.process.pid, signal.SIGINT)
                     self.hurried, self.until = True, min(self.until, time.monotonic() + HURRIED_MAX)
