@@ -3,6 +3,9 @@
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
 
 namespace troupe {
 namespace {
@@ -14,6 +17,9 @@ class Cyclic final : public Admission {
   Choice choose(const std::vector<Arrival>& waiting,
                 const Ledger& ledger,
                 double /*now*/) const override {
+    if (const auto left = left_by_an_earlier_life(waiting, ledger)) {
+      return {.take = {*left}};
+    }
     const std::int32_t next = ledger.replicas.slowest_to_come();
     if (next < 0 || ledger.replicas[static_cast<std::size_t>(next)].waiting == 0) {
       return {};
@@ -27,6 +33,26 @@ class Cyclic final : public Admission {
   }
 
   std::int64_t answers_by(const Ledger& /*ledger*/) const override { return 0; }
+
+ private:
+  /// The turns of a replica that has come back are those of its new pushes, so that one from before has none: it is next at once.
+  static std::optional<std::size_t> left_by_an_earlier_life(const std::vector<Arrival>& waiting,
+                                                            const Ledger& ledger) {
+    if (static_cast<std::int64_t>(waiting.size()) <= ledger.replicas.waiting()) {
+      return {};
+    }
+    std::vector<std::int64_t> come(ledger.replicas.size());
+    for (const Arrival& arrival : waiting) {
+      ++come.at(static_cast<std::size_t>(arrival.replica));
+    }
+    for (std::size_t i = 0; i < waiting.size(); ++i) {
+      const auto who = static_cast<std::size_t>(waiting[i].replica);
+      if (come[who] > ledger.replicas[who].waiting) {
+        return i;
+      }
+    }
+    return {};
+  }
 };
 
 }  // namespace

@@ -215,6 +215,9 @@ TEST_CASE("delayed goes round, and past whoever is gone", "[schemes]") {
         Indices{0});
   CHECK(take(ledger(1, {{true, 1, 1}, {false, 0, 1}, {true, 0, 1}}), {{1, 0}, {2, 0}, {0, 1}}) ==
         Indices{0});
+  // Back, ahead of the others, and with a push of its earlier life, which no turn of its new ones is for.
+  CHECK(take(ledger(1, {{true, 1, 1}, {true, 5, 0}, {true, 0, 1}}), {{2, 0}, {1, 0}, {0, 1}}) ==
+        Indices{1});
 }
 
 TEST_CASE("a synchronous update has all living, or all but the backup", "[schemes]") {
