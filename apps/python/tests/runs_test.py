@@ -151,6 +151,7 @@ def test_processes_end_with_the_bits_of_one(fails, tmp_path):
 def test_the_program_is_in_the_package(tmp_path):
     said = subprocess.run([sys.executable, "-m", "troupe", "explain", "stash"], capture_output=True, text=True, check=True)
     assert "stash" in said.stdout
+    subprocess.run([sys.executable, "-m", "troupe", "plan", "downpour", "--processes", "3"], capture_output=True, check=True)
     for processes, more in (("1", []), ("2", ["--set", "pipeline.stages=2"])):
         words = ["run", "teacher-mlp", "--processes", processes, "--set", "stop.updates=20", *more, "--out", str(tmp_path / processes)]
         subprocess.run([sys.executable, "-m", "troupe", *words], capture_output=True, check=True)
