@@ -68,6 +68,13 @@ def test_samples_with_fields_come_by_threads_and_processes():
     with pytest.raises(troupe.DataError, match="a dict, has no 0 and 1"):
         troupe.samples(Images(X, Y), Images(X, Y), classes=2)
 
+    class Elsewhere:
+        def __array__(self, *_, **__):
+            raise TypeError("it is on another device")
+
+    with pytest.raises(TypeError, match="on another device"):
+        troupe.samples([(Elsewhere(), 0)], [(Elsewhere(), 0)], classes=2)
+
 
 def test_values_are_targets_where_they_are_no_integers():
     run = troupe.sim("glyphs-mlp", {**HOW, "optimizer.learning_rate": 0.01}, data=(X, X[:, :2] * 2))

@@ -105,9 +105,10 @@ def samples(train: Any, test: Any, *, classes: int = 0, stack: Callable = np.sta
     processes get the samples of a mini-batch; None: they come one after the other."""
     def pair(sample: Any) -> tuple[np.ndarray, np.ndarray]:
         try:
-            return np.asarray(sample[fields[0]]), np.asarray(sample[fields[1]])
+            found = sample[fields[0]], sample[fields[1]]
         except (LookupError, TypeError) as error:
             raise DataError(f"samples: a sample, a {type(sample).__name__}, has no {fields[0]!r} and {fields[1]!r}") from error
+        return np.asarray(found[0]), np.asarray(found[1])
 
     x, y = map(_prepared, pair(train[0]))
 
