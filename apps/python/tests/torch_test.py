@@ -90,7 +90,16 @@ def lstm():
     return [Embedding(16), Recurrent(16, 12), Recurrent(12, 12), nn.Linear(12, 20)]
 
 
+def begun_anew():
+    """A module whose frozen parameters begin otherwise in each process."""
+    frozen = nn.Linear(16, 16).requires_grad_(False)
+    frozen.weight.copy_(torch.from_numpy(np.random.default_rng().normal(size=(16, 16))))
+    return nn.Sequential(frozen, nn.Tanh(), nn.Linear(16, 16))
+
+
 NETWORK_OF_ALL, DATA_OF_ALL = Network(*conv()), troupe.arrays(*images())  # other processes import them
+FROZEN_OF_ALL = Network(Embedding(16), *(begun_anew() for _ in range(3)), nn.Linear(16, 20))
+TEXTS_OF_ALL = troupe.arrays(*texts())
 
 KINDS = {"conv": (conv, images), "transformer": (transformer, texts), "tied": (tied, texts), "lstm": (lstm, texts)}
 
@@ -238,6 +247,23 @@ class Depends(Residual):
         return super().forward(x * 2 if self.training else x)
 
 
+class DependsOnATensor(Residual):
+    def forward(self, x):
+        mean = x.mean()
+        return super().forward(x * (mean if self.training else 1.0))
+
+
+class DependsOnAnother(Residual):
+    def forward(self, x):
+        one, other = x + 1, x + 2
+        return super().forward(one if self.training else other)
+
+
+class DependsOnAWord(Residual):
+    def forward(self, x):
+        return super().forward(F.pad(x, (1, 1, 1, 1), "reflect" if self.training else "replicate"))
+
+
 class Several(Residual):
     def forward(self, x):
         return super().forward(x), x
@@ -251,6 +277,9 @@ class Decides(Residual):
 @pytest.mark.parametrize("make, cut, sentence", [
     (Branches, ["a"], "behind 'a' 2 tensors go on"), (Branches, ["c"], "nothing of the module's graph is called 'c'"),
     (Depends, None, "other operations when it is evaluated"), (Decides, None, "cannot trace Decides"),
+    (DependsOnATensor, None, "mul takes 1.0 when the module is evaluated and mean when it is trained"),
+    (DependsOnAnother, None, "takes add_1 when the module is evaluated and add when"),
+    (DependsOnAWord, None, "takes 'replicate' when the module is evaluated"),
     (Several, None, "gives several tensors"), (lambda: nn.LSTM(4, 4), None, "cannot trace LSTM")])
 def test_what_is_no_chain_of_layers_is_refused(make, cut, sentence):
     with pytest.raises(troupe.UsageError, match=sentence):
@@ -281,18 +310,29 @@ class Drawing(nn.Module):
 
 
 class Grouped(nn.Module):
-    def __init__(self):
+    def __init__(self, share):
         super().__init__()
-        self.lstm = nn.LSTM(16, 16, 2, batch_first=True, dropout=0.3)
+        self.lstm = nn.LSTM(16, 16, 2, batch_first=True, dropout=share)
 
     def forward(self, x):
         return self.lstm(x)[0]
 
 
-DRAWS = {"functional": lambda: Drawing(lambda x, training: F.dropout(x, 0.3, training)),
-         "attention": lambda: Drawing(lambda x, training: F.scaled_dot_product_attention(x, x, x, dropout_p=0.3 if training else 0)),
-         "noise": lambda: Drawing(lambda x, training: x + 0.1 * torch.randn_like(x)),
-         "encoder": lambda: nn.TransformerEncoderLayer(16, 2, 32, 0.3, batch_first=True), "lstm": Grouped}
+def dropped_and_fixed(x, share, training):
+    fixed = torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(3))  # stays as it is
+    return F.dropout(x, share, training) + fixed
+
+
+DRAWS = {"functional": lambda p: Drawing(lambda x, training: F.dropout(x, p, training)),
+         "attention": lambda p: Drawing(lambda x, training: F.scaled_dot_product_attention(x, x, x, dropout_p=p if training else 0)),
+         "noise": lambda p: Drawing(lambda x, training: x + p * torch.randn_like(x)),
+         "beside a generator": lambda p: Drawing(lambda x, training: dropped_and_fixed(x, p, training)),
+         "encoder": lambda p: nn.TransformerEncoderLayer(16, 2, 32, p, batch_first=True), "lstm": Grouped}
+
+
+def draws_something(run, still):
+    """Far beyond 1e-6, by which roundings may differ."""
+    return np.abs(run.losses - still.losses).max() > 1e-3
 
 
 def test_a_module_that_drops_by_functions_is_cut():
@@ -304,6 +344,8 @@ def test_a_module_that_drops_by_functions_is_cut():
     data = troupe.arrays(x, y, x[:40], y[:40])
     runs = [train("teacher-mlp", how, data=data, network=network) for train in (troupe.sim, troupe.run)]
     assert runs[0].sha256 == runs[1].sha256
+    net.share = 0.0
+    assert draws_something(runs[0], troupe.sim("teacher-mlp", how, data=data, network=from_torch(net, torch.from_numpy(x[:2]))))
     network.load(runs[0].weights)
     with torch.no_grad():
         right = (net.eval()(torch.from_numpy(x[:40])).argmax(1).numpy() == y[:40]).mean()
@@ -312,17 +354,21 @@ def test_a_module_that_drops_by_functions_is_cut():
 
 @pytest.mark.parametrize("which", ["dropout", *DRAWS])
 def test_what_operations_draw_is_keyed_by_sample(which):
-    torch.manual_seed(4)
-    if which == "dropout":
-        (x, y), modules = images(), [block(3, 8, 0.5), block(8, 8, 0.5), nn.Sequential(nn.Flatten(), nn.Linear(512, 10))]
-    else:
-        (x, y), modules = texts(), [Embedding(16), DRAWS[which](), nn.Linear(16, 20)]
+    def made(share):
+        torch.manual_seed(4)
+        if which == "dropout":
+            return [block(3, 8, share), block(8, 8, share), nn.Sequential(nn.Flatten(), nn.Linear(512, 10))]
+        return [Embedding(16), DRAWS[which](share), nn.Linear(16, 20)]
+
+    (x, y), modules = images() if which == "dropout" else texts(), made(0.5 if which == "dropout" else 0.3)
     how = {**SETS, "pipeline.stages": 3, "stop.updates": 15}
     before = torch.get_rng_state()
-    weights = {train("teacher-mlp", {**how, **more}, data=(x, y), network=Network(*modules)).sha256
-               for train, more in ((troupe.sim, {}), (troupe.run, {}), (troupe.run, {"pipeline.activations": "recompute"}))}
+    runs = [train("teacher-mlp", {**how, **more}, data=(x, y), network=Network(*modules))
+            for train, more in ((troupe.sim, {}), (troupe.run, {}), (troupe.run, {"pipeline.activations": "recompute"}))]
+    weights = {run.sha256 for run in runs}
     assert len(weights) == 1 and torch.equal(before, torch.get_rng_state())
     assert {troupe.sim("teacher-mlp", {**how, "seed": 2}, data=(x, y), network=Network(*modules)).sha256} != weights
+    assert draws_something(runs[0], troupe.sim("teacher-mlp", how, data=(x, y), network=Network(*made(0.0))))
 
 
 def test_what_draws_by_no_generator_is_refused(fails):
@@ -364,6 +410,21 @@ def test_frozen_parameters_stay_as_they_are():
         assert np.array_equal(run.weights[name], weights) == (name != "1.1.weight"), name
 
 
+def test_a_frozen_table_is_read_at_both_ends():
+    torch.manual_seed(10)
+    modules = tied()
+    table = modules[0].tokens.weight.requires_grad_(False)
+    x, y = texts()
+    losses, _ = plain(modules, x, y)
+    how, data = {**SETS, **FLUSHED_FOUR}, troupe.arrays(x, y, x[:40], y[:40])
+    run = troupe.run("teacher-mlp", how, data=data, network=Network(*modules))
+    assert np.abs(run.losses - losses).max() < 1e-6
+    for name in ("0.tokens.weight", "3.weight"):
+        assert np.array_equal(run.weights[name], table.numpy()), name
+    net = nn.Sequential(*modules)  # and a module as it is, where both are called as in its state_dict()
+    assert troupe.sim("teacher-mlp", how, data=data, network=from_torch(net, torch.from_numpy(x[:2]))).sha256 == run.sha256
+
+
 class Folds(nn.Module):
     def forward(self, x):
         return x[:, None, None]
@@ -372,6 +433,8 @@ class Folds(nn.Module):
 @pytest.mark.parametrize("make, sentence", [
     (lambda: Network(nn.LSTM(8, 8, batch_first=True), nn.Flatten()), "module 0 gives a tuple; a layer gives one tensor"),
     (lambda: Network(nn.Identity(), Folds(), nn.Flatten()), "gives a Tensor of 6 dimensions"),
+    (lambda: Network(*[nn.BatchNorm2d(3)] * 2, nn.Flatten()), "module 1 has the buffer '0.running_mean' of another one"),
+    (lambda: Network(nn.Flatten(), loss=nn.AdaptiveLogSoftmaxWithLoss(192, 10, [5])), "loss: it has parameters of its own"),
     (lambda: Network(nn.Flatten(), nn.LazyLinear(10)), "lazy module")])
 def test_what_is_no_layer_is_refused(make, sentence):
     x, y = images()
@@ -444,6 +507,8 @@ def test_a_loss_of_ones_own(fails):
 def test_other_processes_import_the_modules_of_networks_and_data(fails):
     how = {**SETS, "pipeline.stages": 3, "stop.updates": 15}
     given = {"data": DATA_OF_ALL, "network": NETWORK_OF_ALL}
+    assert troupe.run("teacher-mlp", how, **given, processes=2).sha256 == troupe.sim("teacher-mlp", how, **given).sha256
+    how, given = {**how, "pipeline.stages": 4, "pipeline.weights": "latest"}, {"data": TEXTS_OF_ALL, "network": FROZEN_OF_ALL}
     assert troupe.run("teacher-mlp", how, **given, processes=2).sha256 == troupe.sim("teacher-mlp", how, **given).sha256
     assert "the network is known to this process alone" in fails(troupe.UsageError, lambda: troupe.run(
         "teacher-mlp", how, data=DATA_OF_ALL, network=Network(*conv()), processes=2))

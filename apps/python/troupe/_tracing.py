@@ -27,8 +27,11 @@ def _with_choices(evaluating: fx.Graph, graph: fx.Graph) -> dict[str, Choice]:
     choices: dict[str, Choice] = {}
 
     def chosen(user: fx.Node, one: Any, other: Any) -> Any:
-        if isinstance(one, fx.Node) or not isinstance(one, (bool, int, float)) or one == other:
+        if fx.node.map_arg(one, same.__getitem__) == other:
             return other
+        if not all(isinstance(value, (bool, int, float)) for value in (one, other)):
+            raise UsageError(f"from_torch: {user.name} takes {one!r} when the module is evaluated and {other!r} when it is trained, "
+                             "and only numbers may differ; give Network(...) its parts")
         name = f"choice_{len(choices)}"
         choices[name] = Choice(one, other)
         with graph.inserting_before(user):
@@ -39,6 +42,7 @@ def _with_choices(evaluating: fx.Graph, graph: fx.Graph) -> dict[str, Choice]:
     if [(n.op, n.target, len(n.args), list(n.kwargs)) for n in before] != [(n.op, n.target, len(n.args), list(n.kwargs)) for n in after]:
         raise UsageError("from_torch: the module has other operations when it is evaluated, outside of its children; give Network(...) "
                          "its parts")
+    same = dict(zip(before, after))
     for one, node in zip(before, after):
         node.args = tuple(chosen(node, *pair) for pair in zip(one.args, node.args))
         node.kwargs = {key: chosen(node, one.kwargs[key], value) for key, value in node.kwargs.items()}

@@ -35,18 +35,23 @@ DIMENSIONS = 5  # of a tensor of the runtime
 class Network:
     """Modules one after another, each a layer behind which a pipeline may be cut. A run begins with the parameters that the
     modules have when it is made; trained ones are in Run.weights, by the names of state_dict(), and load() puts them back
-    into the modules. A parameter of several modules is one parameter.
+    into the modules. A parameter of several modules is one parameter; a frozen one is there by each module's name for it.
 
-    Every module takes and gives one tensor, the batch first. The random numbers that its operations draw are keyed by sample,
-    so that a run can be repeated; what draws others is refused.
+    Every module takes and gives one tensor, the batch first. The random numbers that its operations draw from torch's own
+    generator are keyed by sample, so that a run can be repeated; operations that draw from it and take no other are refused.
+    What a forward draws elsewhere (numpy, random, a generator of its own) is left as it is: nobody watches it.
 
     `loss`: of (outputs, targets) a mean over the samples, as torch.nn's losses: outputs (B, ...) float32, targets (B, ...) the
-    data's, int64 labels or float32 values. None: cross-entropy of labels, half the squared distance of values.
+    data's, int64 labels or float32 values. None: cross-entropy of labels, half the squared distance of values. It has no
+    parameters to train, and what it draws is neither keyed nor watched.
     """
 
     def __init__(self, *modules: nn.Module, names: Sequence[str] | None = None,
                  loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None) -> None:
         self.modules, self.loss = modules, loss
+        if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
+            raise UsageError("loss: it has parameters of its own, which nobody would train; put them into a module, or freeze them "
+                             "(requires_grad_(False))")
         if any(nn.parameter.is_lazy(t) for m in modules for t in itertools.chain(m.parameters(), m.buffers())):
             raise UsageError("a lazy module has no parameters before it has been called once")
         self.names = list(names or (str(i) for i in range(len(modules))))
@@ -74,21 +79,31 @@ class Network:
                 tensor.copy_(torch.from_numpy(np.array(weights[name])).view(tensor.shape))  # in its own type
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        """All that the runtime keeps, by the name where it comes first."""
+        """All that the runtime keeps, by name."""
+        return {name: tensor for names, module in zip(self._names(), self.modules) for name, (_, tensor) in zip(names, _kept(module))}
+
+    def _names(self) -> list[list[str]]:
+        """Of what the runtime keeps of each module, the name where it comes first; but every layer has a frozen parameter to
+        itself, as it has its buffers, and by the module's own name: it stays the same everywhere."""
         seen: dict[int, str] = {}
-        return {seen.setdefault(id(tensor), prefix + key): tensor for prefix, module in zip(self.prefixes, self.modules)
-                for key, tensor in _kept(module) if id(tensor) not in seen}
+        return [[prefix + key if _frozen(tensor) else seen.setdefault(id(tensor), prefix + key) for key, tensor in _kept(module)]
+                for prefix, module in zip(self.prefixes, self.modules)]
 
     def layers(self, shape: Sequence[int], outputs: int) -> list["Layer"]:
-        names = {id(tensor): name for name, tensor in self._tensors().items()}
         uses = [id(p) for module in self.modules for p in module.parameters() if p.requires_grad]
         shared = {p for p in uses if uses.count(p) > 1}
         made: list[Layer] = []
+        buffers: set[str] = set()
         x = torch.zeros(2, *shape)
-        for name, module in zip(self.names, self.modules):
+        for name, module, names in zip(self.names, self.modules, self._names()):
             if not made and any(isinstance(m, nn.Embedding) for m in module.modules()):
                 x = x.int()
             made.append(Layer(name, module, x, names, shared))
+            for buffer, *_ in made[-1].buffers:
+                if buffer in buffers:
+                    raise UsageError(f"module {name} has the buffer {buffer!r} of another one, and each layer keeps its own; put what "
+                                     "they share into one module")
+                buffers.add(buffer)
             x = torch.zeros(2, *made[-1].output)
         return made
 
@@ -114,6 +129,10 @@ def _kept(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     saved = set(module.state_dict(keep_vars=True))
     return [*sorted(module.named_parameters(), key=lambda one: not one[1].requires_grad),
             *((n, b) for n, b in module.named_buffers() if n in saved and _fits(b))]
+
+
+def _frozen(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, nn.Parameter) and not tensor.requires_grad
 
 
 def _fits(buffer: torch.Tensor) -> bool:
@@ -151,7 +170,7 @@ class Layer:
 
     reads = False  # in a backward the weights of its forward: the graph has them
 
-    def __init__(self, name: str, module: nn.Module, x: torch.Tensor, names: Mapping[int, str], shared: set[int]) -> None:
+    def __init__(self, name: str, module: nn.Module, x: torch.Tensor, names: Sequence[str], shared: set[int]) -> None:
         self.name, self.module = name, module
         everything = _kept(module)
         self.count = sum(p.requires_grad for p in module.parameters())
@@ -160,10 +179,10 @@ class Layer:
         # Of its buffers, which the runtime has as float32, and whether forwards may write into them.
         self.types = [(tensor.dtype, not isinstance(tensor, nn.Parameter)) for _, tensor in everything[self.count:]]
         tables = {id(m.weight) for m in module.modules() if isinstance(m, nn.Embedding)}
-        self.parameters = [(names[id(p)], _shape(p), _flags(p, id(p) in tables, id(p) in shared))
-                           for _, p in everything[:self.count]]
-        self.buffers = [(names[id(b)], _shape(b), {"one"} if k.endswith("running_var") else set())
-                        for k, b in everything[self.count:]]
+        self.parameters = [(name, _shape(p), _flags(p, id(p) in tables, id(p) in shared))
+                           for name, (_, p) in zip(names, everything[:self.count])]
+        self.buffers = [(name, _shape(b), {"one"} if k.endswith("running_var") else set())
+                        for name, (k, b) in zip(names[self.count:], everything[self.count:])]
         self.local = threading.local()
         self.writes = False  # into its input, which is not its own: it gets a copy
         self.draws = False  # random numbers outside of nn.Dropout and its like
@@ -211,6 +230,11 @@ class Layer:
     def _tensors(arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
         return [torch.from_numpy(a) if s else torch.from_numpy(a).view(s) for a, s in zip(arrays, shapes)]
 
+    def _own(self, buffers: Any, training: bool) -> list[torch.Tensor]:
+        """In their own types; what a forward may write into is a copy."""
+        return [b.to(dtype, copy=training and written)
+                for b, (dtype, written) in zip(self._tensors(buffers, self.shapes[self.count:]), self.types)]
+
     def _graph(self, w: Any, buffers: Any, x: torch.Tensor, key: int) -> tuple[Any, torch.Tensor, torch.Tensor]:
         w = [t.requires_grad_() for t in self._tensors(w, self.shapes)]
         if x.is_floating_point():
@@ -220,21 +244,19 @@ class Layer:
     # -- called by the runtime
 
     def forward(self, w: Any, buffers: Any, x: np.ndarray, training: bool, seed: int, first_sample: int) -> Any:
-        x = torch.from_numpy(x)
-        buffers = [b.to(dtype, copy=training and written)
-                   for b, (dtype, written) in zip(self._tensors(buffers, self.shapes[self.count:]), self.types)]
+        x, own = torch.from_numpy(x), self._own(buffers, training)
         if not training:
             with torch.no_grad():
-                tensors = [*self._tensors(w, self.shapes), *buffers]
+                tensors = [*self._tensors(w, self.shapes), *own]
                 return self._call(tensors, x, 0, training=False).contiguous(), None, []
         key = zlib.crc32(f"{seed} {self.name} {first_sample}".encode())
-        w, x, y = self._graph(w, buffers, x, key)
-        return y.detach().contiguous(), (w, x, y, key), [b.float().view(_shape(b)) for b in buffers]
+        w, x, y = self._graph(w, own, x, key)
+        return y.detach().contiguous(), (w, x, y, key, buffers), [b.float().view(_shape(b)) for b in own]
 
     def backward(self, kept: Any, w: Any, dy: np.ndarray, want_dx: bool, same_weights: bool) -> Any:
-        of, x, y, key = kept
-        if not same_weights:  # at other weights than the forward's: it is done again there
-            of, x, y = self._graph(w, [t.clone() for _, t in _kept(self.module)[self.count:]], x, key)
+        of, x, y, key, buffers = kept
+        if not same_weights:  # at other weights than the forward's: it is done again there, from the buffers that it had
+            of, x, y = self._graph(w, self._own(buffers, training=True), x, key)
         inputs = [x, *of] if want_dx else of
         dy = torch.from_numpy(dy).view(y.shape)
         grads = torch.autograd.grad(y, inputs, dy, materialize_grads=True) if inputs and y.requires_grad else []
@@ -246,7 +268,8 @@ class Layer:
 
 
 class Keyed(TorchDispatchMode):
-    """All that operations draw comes from one generator. Modes are a thread's own, which torch's generator is not."""
+    """What operations would draw from torch's generator comes from one generator; those that are given another keep it. Modes
+    are a thread's own, which torch's generator is not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,7 +280,9 @@ class Keyed(TorchDispatchMode):
         if func not in self.drawing:
             self.drawing[func] = _with_generator(func) if torch.Tag.nondeterministic_seeded in func.tags else None
         draws, kwargs = self.drawing[func], kwargs or {}
-        return draws(*args, **kwargs, generator=self.generator) if draws else func(*args, **kwargs)
+        if draws is None or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        return draws(*args, **{**kwargs, "generator": self.generator})
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def keyed(*args: Any, **kwargs: Any) -> Any:
