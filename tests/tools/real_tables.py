@@ -19,8 +19,8 @@ scikit-learn: the median over the seeds of the difference is no lower than half 
 standard error of the mean difference, below 0. Beside it stands on how many the median of one is no lower than that of the other by
 the first of these alone. It fails where more than three of a hundred tables need anything else.
 
-FILE gets a line of JSON a table as soon as it is done. Tables that stand in it already are not trained on again, so that a run that
-was stopped goes on where it was.
+FILE gets a line of JSON a table as soon as it is done. Tables that stand in it already, of the same program and number of seeds, are not
+trained on again, so that a run that was stopped goes on where it was; a line that is not whole counts as none.
 """
 
 import argparse
@@ -210,15 +210,26 @@ def row_of(arguments, path):
     return row
 
 
+def parsed(line):
+    """A row, or an empty one of a line that was not written to its end."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return {}
+
+
 def rows_of(arguments):
     """A row a table, those that an earlier run has written among them."""
     out = Path(arguments.out or os.devnull)
-    done = {row["file"]: row for row in map(json.loads, out.read_text().splitlines())} if out.is_file() else {}
+    text = out.read_text() if out.is_file() else ""
+    made = {"program": str(Path(arguments.program).resolve()), "seeds": arguments.seeds}
+    done = {row["file"]: row for row in map(parsed, text.splitlines()) if made.items() <= row.items()}
     with out.open("a") as file:
+        file.write("\n" if text and not text.endswith("\n") else "")
         for path in tables_of(arguments.venv, arguments.tables, arguments.only):
             name = str(path.relative_to(arguments.venv))
             if name not in done:
-                done[name] = {"file": name} | row_of(arguments, path)
+                done[name] = {"file": name} | made | row_of(arguments, path)
                 print(json.dumps(done[name]), file=file, flush=True)
             print(" ".join(f"{k}={v}" for k, v in done[name].items()), flush=True)
             yield done[name]
