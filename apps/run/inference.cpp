@@ -90,7 +90,8 @@ Evaluation evaluate(const Blueprint& blueprint, Split split) {
   const Dataset& data = *blueprint.data;
   Evaluation all;
   const auto classes = static_cast<std::size_t>(data.classes());
-  if (classes > 0 && data.classes() <= Evaluation::kClassesMax && data.labels_per_sample() == 1) {
+  if (classes > 0 && data.classes() <= Evaluation::kClassesMax && data.labels_per_sample() == 1 &&
+      blueprint.network.shape().elements() == data.classes()) {  // a loss of one's own takes any
     all.confusion.assign(classes, std::vector<std::int64_t>(classes));
   }
   answer_all(blueprint, split, [&](const Answers& answers) {

@@ -168,7 +168,7 @@ Result<std::string> evaluated(const EvalArguments& arguments) {
   if (arguments.confusion && evaluation.confusion.empty()) {
     return Error{ErrorKind::usage,
                  fill_in("eval: --confusion: there is such a table where each sample has one label "
-                         "of at most {} classes",
+                         "of at most {} classes, and the network an output for each",
                          Evaluation::kClassesMax)};
   }
   if (!arguments.out.empty()) {
@@ -187,6 +187,11 @@ std::string csv_number(double value) {
 const SampleNames* names_of(const Dataset& data) {
   const auto* const names = dynamic_cast<const SampleNames*>(&data);
   return names && !names->kind().empty() ? names : nullptr;
+}
+
+/// Numbers that a prediction of a sample is made from.
+std::int64_t answers_each(const Dataset& data) {
+  return std::max<std::int64_t>(data.classes(), data.values());
 }
 
 std::string csv_head(const EvalArguments& arguments, const Dataset& data) {
@@ -244,8 +249,7 @@ std::string csv_line(const EvalArguments& arguments,
   if (const SampleNames* const names = names_of(data)) {
     line += ',' + csv_field(names->sample_name(split_of(arguments), sample));
   }
-  const auto width =
-      static_cast<std::size_t>(std::max<std::int64_t>(data.classes(), data.values()));
+  const auto width = static_cast<std::size_t>(answers_each(data));
   const double* const y = answers.y.data() + i * width;
   if (data.classes() > 0) {
     const std::vector<double> shares = softmax(y, width);
@@ -275,6 +279,14 @@ Result<std::string> predicted(const EvalArguments& arguments) {
     return usage_error(
         "predict: of text every token is predicted; `troupe sample` writes some, `troupe eval` "
         "judges them");
+  }
+  if (const Shape& output = blueprint->network.shape(); output.elements() != answers_each(data)) {
+    return usage_error(
+        "predict: the network's output, {}, goes to a loss of its own, and is no prediction of the "
+        "data's {} {}; `troupe eval` has the loss",
+        concat(output),
+        answers_each(data),
+        data.classes() > 0 ? "classes" : "values");
   }
   std::string text = csv_head(arguments, data);
   answer_all(*blueprint, split_of(arguments), [&](const Answers& answers) {

@@ -1,16 +1,23 @@
 // What a program of one's own has registered trains like what is built in: an optimizer that computes
 // what momentum does gives momentum's bits under every policy that predicts, under exchanges that
 // average or make the steps, and a layer and data of one's own go through pipelines and replicas.
+#include "apps/cli/command_line.hpp"
 #include "kernels/combine.hpp"
 #include "runtime/data/memory.hpp"
 #include "runtime/data/registry.hpp"
 #include "runtime/model/layers.hpp"
 #include "runtime/model/registry.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
+#include "tests/runtime/data/files.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace registered_test {
 
@@ -191,6 +198,66 @@ TEST_CASE("data in memory and a network of one's own train in a pipeline", "[sys
   CHECK(done.weights.size() == 2 * 12 + 12 + 12 * 2 + 2);
   REQUIRE_FALSE(done.evaluations.empty());
   CHECK(done.evaluations.back().accuracy > 0.9);
+}
+
+TEST_CASE(
+    "outputs that a loss of one's own takes are no predictions where they are others in number",
+    "[system][registered]") {
+  REQUIRE(register_network(
+      {.info = {.name = "five_outputs", .summary = "of three classes, with a loss of its own"},
+       .build = [](Network& n, const NetworkContext&) {
+         n.add(dense_layer("a", {.inputs = n.shape().elements(), .outputs = 5}));
+         n.loss = Loss::own;
+         n.own_loss = [](Stream&, const Tensor& y, const Tensor&, const Tensor& gradient) {
+           if (gradient) {
+             std::ranges::fill(gradient.span<float>(), 0.01f);
+           }
+           return Judged{.mean = std::abs(static_cast<double>(y.span<float>()[0]))};
+         };
+         return Result<void>();
+       }}));
+  const TemporaryFolder folder;
+  std::string table = "x,z,kind\n";
+  for (int i = 0; i < 30; ++i) {
+    table += concat(i, ",", i % 7, ",", i < 10 ? "low" : i < 20 ? "middle" : "high", "\n");
+  }
+  folder.write("t.csv", table);
+  const std::string run = folder / "run";
+  const auto said = [](std::vector<std::string> words) {
+    std::ostringstream out;
+    Console console{out, out};
+    words.insert(words.begin(), "troupe");
+    std::vector<const char*> argv;
+    for (const std::string& word : words) {
+      argv.push_back(word.c_str());
+    }
+    const int code = run_command_line(static_cast<int>(argv.size()), argv.data(), console);
+    return std::pair(code, out.str());
+  };
+  const auto trained = said({"sim",
+                             "own-data",
+                             "-q",
+                             "--out",
+                             run,
+                             "--set",
+                             "data.csv.path=" + (folder / "t.csv"),
+                             "--set",
+                             "data.batch_size=4",
+                             "--set",
+                             "model.custom.name=five_outputs",
+                             "--set",
+                             "stop.epochs=1"});
+  INFO(trained.second);
+  REQUIRE(trained.first == 0);
+  const auto predicted = said({"predict", run});
+  CHECK(predicted.first == 2);
+  CHECK_THAT(predicted.second,
+             says("the network's output, (5), goes to a loss of its own, and is no prediction of "
+                  "the data's 3 classes"));
+  const auto judged = said({"eval", run, "--out", folder / "judged.json"});
+  CHECK(judged.first == 0);
+  CHECK_THAT(judged.second, says("loss") && !says("recall"));
+  CHECK_THAT(said({"eval", run, "--confusion"}).second, says("an output for each"));
 }
 
 }  // namespace registered_test
