@@ -118,11 +118,6 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
         ErrorKind::usage,
         verb + ": these samples have no target to be compared with; `troupe predict` needs none"};
   }
-  if (without_target && arguments.data.empty()) {  // none of them is for training
-    TrainedArguments all = arguments;
-    all.data = e.data().has_csv() ? e.data().csv().path() : e.data().folder().path();
-    return trained_blueprint(verb, all);
-  }
   e.mutable_data()->set_batch_size(std::min(batch, (*data)->size(Split::train)));
   return make_blueprint(e, *std::move(data));
 }

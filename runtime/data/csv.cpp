@@ -91,7 +91,7 @@ Result<void> check_csv(const proto::Csv& options, const CsvLoader& loader, const
     return unusable(concat(
         table.rows(), " samples of ", width, " numbers are more than ", kNumbersMax, " numbers"));
   }
-  if (table.rows() < 2 && options.test_path().empty()) {
+  if (table.rows() < 2 && options.test_path().empty() && !loader.without_target()) {
     return unusable("it holds one sample, and the test samples are drawn from it, too");
   }
   std::map<double, std::string> numbers;
@@ -190,12 +190,14 @@ Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
   auto table = loader.read(options.path());
   TROUPE_TRY(table);
   TROUPE_TRY(check_csv(options, loader, *table));
-  const bool apart = !options.test_path().empty();
+  const bool alone = loader.without_target();  // none of its rows is for training
+  const bool apart = !alone && !options.test_path().empty();
   auto other = apart ? loader.read(options.test_path()) : Result<CsvTable>(CsvTable());
   TROUPE_TRY(other);
   TROUPE_TRY(check_prepared(options, loader, prepared));
-  const HeldOut rows = apart ? HeldOut{all_rows(*table), all_rows(*other)}
-                             : hold_out(table->rows(), options.test_share(), seed);
+  const HeldOut rows = apart   ? HeldOut{all_rows(*table), all_rows(*other)}
+                       : alone ? HeldOut{all_rows(*table), all_rows(*table)}
+                               : hold_out(table->rows(), options.test_share(), seed);
   const auto& widths = loader.widths();
   auto scales =
       prepared ? given_scales(*prepared) : scales_of(*table, rows.train, widths, options.values());

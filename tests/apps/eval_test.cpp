@@ -190,6 +190,11 @@ TEST_CASE("rows without a target are predicted from one file", "[apps]") {
   // By its key, too, all of them are shown; and what is no experiment is said to be data.
   CHECK(run_program({"predict", run, "--set", "data.csv.path=" + folder / "new.csv"}).out ==
         said.out);
+  std::ofstream(folder / "one.csv") << "x,y\n38,114\n";
+  const std::vector<Words> one =
+      csv_fields(run_program({"predict", run, "--set", "data.csv.path=" + folder / "one.csv"}).out);
+  REQUIRE(one.size() == 2);
+  CHECK(one[1][2] == "high");
   const Said misplaced = run_program({"predict", run, folder / "new.csv"});
   CHECK(misplaced.code == 2);
   CHECK_THAT(

@@ -655,12 +655,20 @@ TEST_CASE("rows to be predicted need no target", "[runtime][data]") {
   const auto target_first = Table("0,5,1,10\n1,6,2,20\n0,7,3,10\n1,8,6,20\n", first).open();
   REQUIRE(target_first);
   const Preparation* const of_two = (*target_first)->preparation();
-  const auto whole = Table("0,9,1,10\n1,9,2,10\n", first).open(1, of_two);
+  Table both("0,9,1,10\n1,9,2,10\n", first);
+  REQUIRE(set_value(both.e, "data.csv.test_path=" + (both.folder / "table.csv")));
+  const auto whole = both.open(1, of_two);
   const auto alone = Table("9,1,10\n9,2,10\n", first).open(1, of_two);
   REQUIRE((whole && alone));
   CHECK((*alone)->preparation()->without_target);
-  CHECK(gather(**alone, Split::train, range(0, 1)).x ==
-        gather(**whole, Split::train, range(0, 1)).x);
+  CHECK(everything(**alone).x == everything(**whole).x);
+  // All of them are to be predicted, be it one, whatever test samples the training had.
+  std::vector<std::string> tested = first;
+  tested.push_back("test_path=" + (both.folder / "table.csv"));
+  const auto one = Table("9,1,10\n", tested).open(1, of_two);
+  REQUIRE(one);
+  CHECK((*one)->size(Split::test) == 1);
+  CHECK(Table("9,1,10\n", first).open(1, of_two));
 }
 
 TEST_CASE("rows without a target fit however columns were named to be used", "[runtime][data]") {
@@ -674,8 +682,9 @@ TEST_CASE("rows without a target fit however columns were named to be used", "[r
     INFO((alone ? "" : alone.error().message));
     REQUIRE(alone);
     CHECK((*alone)->preparation()->without_target);
-    const auto whole =
-        Table("id,a,b,kind,c\n9,4,blue,x,6\n8,,red,x,5\n", set).open(1, (*learnt)->preparation());
+    Table both("id,a,b,kind,c\n9,4,blue,x,6\n8,,red,x,5\n", set);
+    REQUIRE(set_value(both.e, "data.csv.test_path=" + (both.folder / "table.csv")));
+    const auto whole = both.open(1, (*learnt)->preparation());
     REQUIRE(whole);
     CHECK_FALSE((*whole)->preparation()->without_target);
     CHECK(everything(**alone).x == everything(**whole).x);
