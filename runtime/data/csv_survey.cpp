@@ -1,6 +1,7 @@
 #include "runtime/data/csv_survey.hpp"
 
 #include "experiment/data.pb.h"
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/data/csv_table.hpp"
 #include "runtime/data/preparation.hpp"
@@ -28,6 +29,7 @@ constexpr std::size_t kOddWords = 2;
 struct ColumnSurvey {
   std::int64_t missing = 0;
   std::int64_t odd = 0;                            // fields that are no numbers and not missing
+  std::string odd_first{};                         // where the first of them is
   std::int64_t counted = 0;                        // fields that are numbers
   std::set<std::string> unknown{};                 // different words for what is missing
   std::int64_t fractions = 0;                      // numbers that are not whole
@@ -85,7 +87,9 @@ Result<std::pair<std::vector<ColumnSurvey>, std::int64_t>> survey(CsvReader& rea
         }
       } else {
         here.see(field);
-        ++here.odd;
+        if (here.odd++ == 0) {
+          here.odd_first = concat(csv_shown(field), " in line ", row.line);
+        }
         if (here.different.size() <= kDifferentMax) {
           here.different.emplace(field);
         }
@@ -120,6 +124,26 @@ bool holds_values(const ColumnSurvey& target, std::int64_t rows) {
 std::size_t target_of(const CsvColumns& columns) {
   return static_cast<std::size_t>(std::ranges::find(columns.uses, ColumnUse::target) -
                                   columns.uses.begin());
+}
+
+/// Of a target of numbers in which fields are none, whatever is set: ", but for "6.2x" in line 51, ...". "" of others.
+std::string to_be_mended(const std::vector<ColumnSurvey>& all,
+                         const CsvColumns& columns,
+                         std::int64_t rows,
+                         const proto::Csv& options,
+                         char separator) {
+  const std::size_t column = target_of(columns);
+  const ColumnSurvey& target = all[column < all.size() ? column : 0];
+  if (column == all.size() || target.odd == 0 || !holds_values(target, rows) || are_odd(target) ||
+      !csv_number_setting({target.different.begin(), target.different.end()}, options, separator)
+           .empty()) {
+    return "";
+  }
+  return fill_in(", but for {}{} {}, which {} to be mended",
+                 target.odd_first,
+                 target.odd == 1 ? "," : concat(" and ", target.odd - 1, " more of"),
+                 columns.called(column),
+                 target.odd == 1 ? "has" : "have");
 }
 
 /// An element of a list in a setting.
@@ -257,7 +281,12 @@ Result<std::string> another_target(const CsvReader& reader,
                      rest.empty() ? "" : " ",
                      rest,
                      columns.called(target),
-                     all[target].known.empty() ? "is empty" : "is the same in all rows");
+                     all[target].known.empty()  ? "is empty"
+                     : all[target].missing == 0 ? "is the same in all rows"
+                                                : concat("is ",
+                                                         csv_shown(all[target].known),
+                                                         " or nothing; to predict it, write a "
+                                                         "word where it is empty"));
     }
   }
   return std::string();
@@ -358,9 +387,8 @@ Result<std::string> csv_settings(CsvReader reader,
       csv_list("leave_out", names_of(options.leave_out()), useless) +
       csv_list("units", names_of(options.units()), units) +
       csv_list("missing_words", {known.begin(), known.end()}, {odd.begin(), odd.end()});
-  for (const std::string& setting : more) {
-    text += setting;
-  }
+  text += joined(more, "");
+  text += text.empty() ? "" : to_be_mended(all, columns, rows, options, separator);
   const bool numbers_last = target < all.size() && all[target].fractions > 0;
   return text.substr(std::min<std::size_t>(text.size(), 1)) +
          (options.target().empty() && numbers_last && words == std::vector{columns.key(0)}

@@ -767,14 +767,31 @@ TEST_CASE("words beside numbers to predict stand for unknown ones, and make no c
       Table(with("it's"), {"values=true", "missing=mean", "missing_words=[\"it's\"]"}).open();
   REQUIRE(data);
   CHECK((*data)->size(Split::train) + (*data)->size(Split::test) == 39);
-  // With a digit it may be a number: of what is wrong with it the message tells, and of no setting that would not help.
-  CHECK_THAT(Table(with("6.5?"), {"leave_out=[1]"}).refusal(), says("--set data.csv.values=true"));
+  // With a digit it may be a number: no setting makes it one, so the settings for the rest are told with where it is.
+  CHECK_THAT(Table(with("6.5?"), {"leave_out=[1]"}).refusal(),
+             says("read with --set data.csv.values=true, but for \"6.5?\" in line 32, column "
+                  "\"y\", which has to be mended"));
+  std::string colours = "a,color,y\n1,red,0.5\n2,blue,b7\n3,red,err7b\n";
+  for (const char* row : {"4,blue,0.9\n", "3,red,2.5\n", "2,blue,1.5\n", "5,red,2.25\n"}) {
+    colours += row;
+  }
+  CHECK_THAT(Table(colours).refusal(),
+             says("read with --set data.csv.categories=[color] --set data.csv.values=true, but for "
+                  "\"b7\" in line 3 and 1 more of column \"y\", which have to be mended"));
   CHECK(Table(with("6.5?"), {"values=true"}).refusal() ==
         "table.csv is not usable: line 32, column \"y\": \"6.5?\" is not a number that float32 can "
         "hold");
 }
 
 TEST_CASE("where all samples are of one class another column is named", "[runtime][data]") {
+  std::string gaps = "a,b,flag\n";
+  for (int i = 0; i < 20; ++i) {
+    gaps += concat(i % 9 + 0.5, ",", i % 7 * 0.25, ",", i % 2 == 0 ? "yes" : "", "\n");
+  }
+  CHECK_THAT(Table(gaps).refusal(),
+             says("with --set data.csv.target=b --set data.csv.leave_out=[flag] --set "
+                  "data.csv.values=true (column \"flag\" is \"yes\" or nothing; to predict it, "
+                  "write a word where it is empty)"));
   std::string text = "id,kind,deaths,n\n";
   for (int i = 0; i < 40; ++i) {
     text += concat("s", i, ",", i % 2 == 0 ? "a" : "b", ",", i % 7 * 0.25, ",20\n");
