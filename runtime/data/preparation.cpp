@@ -130,11 +130,16 @@ void tell_labels(const std::vector<std::int32_t>& train,
   to.constant = constant_accuracy(train, test);
   const std::int64_t rows = std::ssize(train) + std::ssize(test);
   const std::int64_t nowhere = std::ranges::count(counts, 0);
-  if (const std::int64_t there = std::ssize(counts) - nowhere; are_values(there, rows)) {
+  const std::int64_t there = std::ssize(counts) - nowhere;
+  // Many labels are no sign of numbers where each has its samples, as those of photographs do.
+  if (are_values(there, rows) && (nowhere > 0 || 10 * there > rows)) {
     to.doubts.push_back(values_doubted(there, rows, "arrays"));
   } else if (nowhere > 0) {
-    to.doubts.push_back(
-        concat("of the labels 0 to ", counts.size() - 1, ", ", nowhere, " stand nowhere"));
+    to.doubts.push_back(fill_in("{} of the labels 0 to {} {} {}",
+                                nowhere,
+                                counts.size() - 1,
+                                nowhere == 1 ? "is of no sample:" : "are of no sample, such as",
+                                std::ranges::find(counts, 0) - counts.begin()));
   }
 }
 

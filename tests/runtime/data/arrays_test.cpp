@@ -129,7 +129,8 @@ TEST_CASE("what is understood of arrays is told, and what looks wrong in them", 
 
   const Arrays gaps({"normalize=false", "test_x=x", "test_y=y"});
   gaps.folder.write("y.npy", npy<std::int64_t>("(4,)", {0, 4, 4, 0}));
-  CHECK(of(gaps).doubts == std::vector<std::string>{"of the labels 0 to 4, 3 stand nowhere"});
+  CHECK(of(gaps).doubts ==
+        std::vector<std::string>{"3 of the labels 0 to 4 are of no sample, such as 1"});
   CHECK(of(gaps).understood.back() == "4 samples for training and 4 for tests, of x");
   CHECK(of(gaps).constant == 0.5);
 
@@ -158,6 +159,20 @@ TEST_CASE("what is understood of arrays is told, and what looks wrong in them", 
         std::vector<std::string>{
             "the target has 100 different whole numbers in 100 rows, and each is a class of its "
             "own; to predict it as a number: --set data.arrays.values=true"});
+
+  // As many classes with samples enough of each are classes; where there are none of the first, that is told.
+  const Arrays each;
+  for (const std::int64_t first : {0, 1}) {
+    std::vector<std::int64_t> labels;
+    for (std::int64_t i = 0; i < 600; ++i) {
+      labels.push_back(first + i % (first == 0 ? 60 : 10));
+    }
+    each.folder.write("x.npy", npy<float>("(600, 1)", std::vector<float>(600)));
+    each.folder.write("y.npy", npy<std::int64_t>("(600,)", labels));
+    CHECK(of(each).doubts ==
+          (first == 0 ? std::vector<std::string>()
+                      : std::vector<std::string>{"1 of the labels 0 to 10 is of no sample: 0"}));
+  }
 }
 
 TEST_CASE("samples and labels come from .npz archives, packed or not", "[runtime][data]") {
