@@ -81,6 +81,28 @@ Result<void> measure_length(Blueprint& b) {
   return check_blueprint(b, Known::length);
 }
 
+/// What leaves out the parameters that do not fit, where all others do. "" where that would not help.
+std::string skip_setting(const proto::Experiment& e, const std::vector<WeightSpec>& specs) {
+  const auto file = SafetensorsFile::open(weights_path(e.start_from()));
+  std::vector<std::string> names(e.start_from_skip().begin(), e.start_from_skip().end());
+  std::size_t fit = 0;
+  for (const WeightSpec& spec : specs) {
+    const SafetensorsEntry* const entry = file ? file->find(spec.name) : nullptr;
+    const Shape shape = spec.file_shape();
+    bool same = entry && std::ssize(entry->shape) == shape.dimensions();
+    for (int i = 0; same && i < shape.dimensions(); ++i) {
+      same = entry->shape[static_cast<std::size_t>(i)] == shape[i];
+    }
+    fit += same ? 1 : 0;
+    if (!same) {
+      names.push_back(spec.name);
+    }
+  }
+  return fit > 0 && read_weights(*file, specs, names)
+             ? concat("; --set start_from_skip=[", joined(names, ","), "] begins these by seed")
+             : "";
+}
+
 /// The layers, and what they start with where that is in a file.
 Result<void> read_network(Blueprint& b) {
   const proto::Experiment& e = b.experiment;
@@ -96,7 +118,7 @@ Result<void> read_network(Blueprint& b) {
       return Error{error.kind,
                    concat(error.kind == ErrorKind::usage ? "start_from_skip: " : "start_from: ",
                           error.message,
-                          misfit ? "; start_from_skip=[NAMES] begins parameters by seed" : "")};
+                          misfit ? skip_setting(e, weight_specs(b.network)) : "")};
     }
     b.start = *std::move(start);
     for (std::size_t i = 0; i < b.start.size(); ++i) {

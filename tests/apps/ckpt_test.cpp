@@ -86,8 +86,20 @@ TEST_CASE("weights are taken over for another head, which begins by seed and is 
              says("start_from_skip: no parameter of the network is called like \"head*\""));
   CHECK_THAT(run("c", {"start_from_skip=[dense3*]"}).err,
              says("start_from_skip leaves parameters out"));
-  CHECK_THAT(run("d", {"start_from=" + folder / "a", "model=mlp"}).err,
-             says("start_from_skip=[NAMES] begins parameters by seed"));
+  // What is offered works, and nothing is where the file has what the network has not.
+  CHECK_THAT(run("d", {"start_from=" + folder / "a", "model=mlp"}).err, !says("start_from_skip"));
+  const auto deep = [&](const std::string& name, const std::string& hidden, const Words& more) {
+    return run(name, with({"model=mlp", "model.mlp.hidden=" + hidden}, more));
+  };
+  REQUIRE(deep("e", "[32,16]", {}).code == 0);
+  CHECK_THAT(deep("f", "[32,20]", {"start_from=" + folder / "e"}).err,
+             says("; --set start_from_skip=[dense2.weight,dense2.bias,dense3.weight] begins these "
+                  "by seed"));
+  CHECK(deep("f",
+             "[32,20]",
+             {"start_from=" + folder / "e",
+              "start_from_skip=[dense2.weight,dense2.bias,dense3.weight]"})
+            .code == 0);
   const Said imported = run_program({"ckpt",
                                      "import",
                                      folder / "a",
