@@ -87,6 +87,11 @@ Result<std::vector<ClassFile>> list_images_alone(const fs::path& path) {
 
 Result<ClassFolders> list_class_folders(const fs::path& path,
                                         const std::vector<std::string>& classes) {
+  std::error_code code;
+  if (fs::is_regular_file(path, code)) {
+    return unusable_folder(
+        path, "it is a file; expected a folder in which each class has a folder of its images");
+  }
   auto folders = entries_of(path);
   TROUPE_TRY(folders);
   std::erase_if(*folders, [](const fs::path& entry) { return !is_folder(entry); });

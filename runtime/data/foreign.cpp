@@ -215,8 +215,9 @@ std::string key_of_what_is_there(const proto::Data& data) {
   const std::string path = options.GetReflection()->GetString(options, field);
   const std::string key = data_key(path);
   std::error_code code;
-  // A file's name alone does not say that it is no table: what is wrong with it may be in a line.
-  const bool by_name = !std::filesystem::is_directory(path, code) && key.ends_with("=" + path);
+  // A file's name alone does not say that it is no table: what is wrong with it may be in a line. A folder it is not.
+  const bool by_name = chosen->name() != "folder" && !std::filesystem::is_directory(path, code) &&
+                       key.ends_with("=" + path);
   return by_name || key == concat("--set data.", chosen->name(), ".path=", path) ? "" : key;
 }
 

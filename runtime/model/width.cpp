@@ -50,9 +50,9 @@ class Cutter {
             parts_);
       }
     }
-    if (x_.holding == Holding::columns && network_.tokens) {
+    if (x_.holding == Holding::columns && network_.tokens && network_.loss == Loss::cross_entropy) {
       share_classes();
-    } else if (x_.holding != Holding::rows && !turn(Holding::rows, "loss")) {
+    } else if (uneven() || (x_.holding != Holding::rows && !turn(Holding::rows, "loss"))) {
       return usage_error("pipeline.width: the network's output is not cut by {} parts", parts_);
     }
     if (!cuts_) {

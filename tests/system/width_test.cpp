@@ -6,6 +6,8 @@
 #include "messages/messages.hpp"
 #include "messages/pipeline.hpp"
 #include "runtime/checkpoint/weights.hpp"
+#include "runtime/model/registry.hpp"
+#include "tests/runtime/data/files.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 #include "tests/support/text_file.hpp"
@@ -246,6 +248,59 @@ TEST_CASE("evaluations are those of the whole network", "[system]") {
     CHECK(cut.evaluations[i].samples == one.evaluations[i].samples);
     CHECK(std::abs(cut.evaluations[i].loss - one.evaluations[i].loss) < 1e-5);
   }
+}
+
+// The parts could share the classes of its head, but what they share then is cross-entropy.
+TEST_CASE("a loss of one's own is that of all parts, also behind a head of tokens", "[system]") {
+  const auto task = [](const TemporaryFolder& folder, int letters, const std::string& model) {
+    std::string text;
+    for (int i = 0; i < 3000; ++i) {
+      text += static_cast<char>('a' + (i * i + i / 7) % letters);
+    }
+    folder.write("text", text);
+    return "data { text { path: '" + (folder / "text") +
+           "' context: 6 } batch_size: 12 } model { " + model +
+           " } optimizer { learning_rate: 0.0002 } record { evaluate: false order: false }";
+  };
+  const auto half_square = [](Stream&, const Tensor& y, const Tensor&, const Tensor& gradient) {
+    Judged judged;
+    const auto samples = static_cast<double>(y.shape()[0]);
+    for (std::size_t i = 0; i < y.span<float>().size(); ++i) {
+      const float value = y.span<float>()[i];
+      judged.mean += 0.5 * static_cast<double>(value) * static_cast<double>(value) / samples;
+      if (gradient) {
+        gradient.span<float>()[i] = value / static_cast<float>(samples);
+      }
+    }
+    return judged;
+  };
+  REQUIRE(register_network(
+      {.info = {.name = "gpt_of_its_own", .summary = "a GPT with another loss"},
+       .build =
+           [=](Network& n, const NetworkContext& c) {
+             const TemporaryFolder folder;
+             const auto built = make_blueprint(experiment(
+                 task(folder, static_cast<int>(c.outputs), "gpt { layers: 1 width: 16 heads: 4 }"),
+                 {"stop.updates=24"}));
+             REQUIRE(built);
+             for (const auto& layer : built->network.layers) {
+               n.add(layer);
+             }
+             n.loss = Loss::own;
+             n.own_loss = half_square;
+             return Result<void>();
+           },
+       .tokens = true}));
+  const TemporaryFolder folder;
+  const std::string own = task(folder, 8, "custom { name: 'gpt_of_its_own' }");
+  const Outcome one = train(own, {});
+  const Outcome cut = train(own, {width(2)});
+  CHECK(relative_distance(cut.weights, one.weights) < 1e-5);
+  CHECK(std::abs(cut.mean_loss(0, 24) - one.mean_loss(0, 24)) < 1e-5 * one.mean_loss(0, 24));
+  const auto uneven = make_blueprint(experiment(
+      task(folder, 7, "custom { name: 'gpt_of_its_own' }"), {width(2), "stop.updates=24"}));
+  REQUIRE_FALSE(uneven);
+  CHECK_THAT(uneven.error().message, says("the network's output is not cut by 2 parts"));
 }
 
 TEST_CASE("replicas are cut in width, too", "[system]") {

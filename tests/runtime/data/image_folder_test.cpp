@@ -240,7 +240,7 @@ TEST_CASE("images without classes are for prediction, and of a parted folder all
   REQUIRE(one);
   CHECK((*one)->size(Split::test) == 1);
   CHECK(all_of(**one, Split::test).x[0] == Approx(0.4));
-  CHECK_THAT(photos.refusal(), says("it cannot be opened: "));  // nothing to train on
+  CHECK_THAT(photos.refusal(), says("it is a file; expected a folder"));  // nothing to train on
 
   Photos parted;
   parted.folder.write("train/a/1.png", plain_png(1));
@@ -337,6 +337,11 @@ TEST_CASE("folders that hold no classes are told") {
   photos.set("path=" + photos.folder.path() + "/absent");
   CHECK_THAT(photos.refusal(),
              says("./absent is not usable: it cannot be opened: No such file or directory"));
+  photos.folder.write("all.zip", "PK");
+  photos.set("path=" + photos.folder.path() + "/all.zip");
+  CHECK_THAT(photos.refusal(),
+             says("./all.zip is not usable: it is a file; expected a folder in which each class "
+                  "has a folder of its images"));
   photos.set("path=");
   const auto nowhere = photos.open();
   REQUIRE_FALSE(nowhere);
