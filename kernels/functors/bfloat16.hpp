@@ -16,7 +16,7 @@ struct BFloat16 {
 
 /// The nearest bfloat16; beyond the greatest an infinity. NaN stays NaN.
 TROUPE_HD inline BFloat16 to_bfloat16(float x) {
-#ifdef __CUDA_ARCH__
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   // The same in one instruction, but that every NaN becomes one and the same.
   std::uint16_t rounded = 0;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(rounded) : "f"(x));
