@@ -252,12 +252,12 @@ class PeerExchange : public Exchange {
   std::set<std::pair<std::int64_t, std::int32_t>> asks_;  // (step, replica) not yet answered
   std::vector<Pull> own_pulls_;                   // likewise, of evaluations of its own weights
   std::map<std::int64_t, Gathering> gatherings_;  // by step
-  std::map<std::int32_t, std::int64_t>
-      told_;  // by peer that has been told anything, where any_time(), else empty: Notes of the exchange
-  std::map<std::int32_t, std::int64_t> came_;  // likewise, by teller
-  Cut cut_;                                    // the last one
-  std::optional<std::int64_t> end_;            // the replica's mini-batches
-  bool finished_ = false;                      // the director knows
+  // Notes of the exchange, by peer that has been told any, and by teller. Empty but where any_time().
+  std::map<std::int32_t, std::int64_t> told_;
+  std::map<std::int32_t, std::int64_t> came_;
+  Cut cut_;                          // the last one
+  std::optional<std::int64_t> end_;  // the replica's mini-batches
+  bool finished_ = false;            // the director knows
 };
 
 }  // namespace troupe

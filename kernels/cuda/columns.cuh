@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 namespace troupe::cuda {
 
@@ -26,11 +25,6 @@ template <class Number>
 __device__ PairOf<Number> operator+(const PairOf<Number>& a, const PairOf<Number>& b) {
   return {a.first + b.first, a.second + b.second};
 }
-
-/// What the terms of four rows are added up in before that goes to a double: a float where a tensor has eight bits of significance,
-/// as a multiprocessor makes doubles of floats at an eighth of its rate.
-template <class... Ts>
-using NumberOf = std::conditional_t<((sizeof(Ts) < sizeof(float)) || ...), float, double>;
 
 constexpr int kColumnThreads = 256;      // of a block
 constexpr std::int64_t kChunkRows = 64;  // at least

@@ -61,27 +61,11 @@ __global__ void __launch_bounds__(kElementwiseBlock)
       static_cast<int>((16 - reinterpret_cast<std::uintptr_t>(to) % 16) % 16 / sizeof(T));
   const int first = before < kept ? before : kept;
   const int packs = (kept - first) / width;
-  const auto begin = reinterpret_cast<std::uintptr_t>(from + first);
-  const auto* const aligned = reinterpret_cast<const std::uint32_t*>(begin / 16 * 16);
   auto* const packs_of_row = reinterpret_cast<std::uint32_t*>(to + first);
-  with_shift(begin % 16, [&]<class By>() {
-    constexpr int kAtOnce = 4;
-    int pack = static_cast<int>(threadIdx.x);
-    for (; pack + (kAtOnce - 1) * kElementwiseBlock < packs; pack += kAtOnce * kElementwiseBlock) {
-      Pack<std::uint32_t, 4> values[kAtOnce];
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        values[k] = By::load_from(aligned + 4 * (pack + k * kElementwiseBlock));
-      }
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        store<4>(packs_of_row, 4 * (pack + k * kElementwiseBlock), values[k]);
-      }
-    }
-    for (; pack < packs; pack += kElementwiseBlock) {
-      store<4>(packs_of_row, 4 * pack, By::load_from(aligned + 4 * pack));
-    }
-  });
+  for_each_shifted_pack<kElementwiseBlock>(
+      from + first, packs, static_cast<int>(threadIdx.x), [&](int pack, const auto& words) {
+        store<4>(packs_of_row, 4 * pack, words);
+      });
   const auto one_by_one = [&](std::int64_t from_column, std::int64_t end) {
     for (std::int64_t c = from_column + threadIdx.x; c < end; c += kElementwiseBlock) {
       to[c] = c < kept ? from[c] : T{};

@@ -51,4 +51,29 @@ __device__ void with_shift(unsigned beyond, F f) {
   }
 }
 
+/// f(k, the k-th pack of 16 bytes behind `begin`) for a thread's share of them, four read before the first of them is handed on.
+template <int threads, class T, class F>
+__device__ void for_each_shifted_pack(const T* begin, int packs, int thread, F f) {
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  const auto* const aligned = reinterpret_cast<const std::uint32_t*>(address / 16 * 16);
+  with_shift(address % 16, [&]<class By>() {
+    constexpr int kAtOnce = 4;
+    int pack = thread;
+    for (; pack + (kAtOnce - 1) * threads < packs; pack += kAtOnce * threads) {
+      Pack<std::uint32_t, 4> words[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        words[k] = By::load_from(aligned + 4 * (pack + k * threads));
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        f(pack + k * threads, words[k]);
+      }
+    }
+    for (; pack < packs; pack += threads) {
+      f(pack, By::load_from(aligned + 4 * pack));
+    }
+  });
+}
+
 }  // namespace troupe::cuda

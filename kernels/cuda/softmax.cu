@@ -8,7 +8,6 @@
 
 #include <bit>
 #include <limits>
-#include <type_traits>
 
 namespace troupe::cuda {
 
@@ -104,9 +103,6 @@ __device__ float exp_of(float x) {
   }
 }
 
-template <class T>
-using SumOfPack = std::conditional_t<(sizeof(T) < sizeof(float)), float, double>;
-
 /// f.operator()<width>(c, x[c, c + width)) for a thread's share of a row x (C), in packs of 16 bytes wherever the row begins; `to` is
 /// what f writes at the same places, or x. Which columns a thread has depends on where the row begins.
 template <int team, class T, class F>
@@ -148,26 +144,8 @@ template <int team, class T, class F>
 __device__ void for_each_pack_of_row(const T* x, int C, int lane, F f) {
   constexpr int width = 16 / sizeof(T);
   const int packs = C / width;
-  const auto begin = reinterpret_cast<std::uintptr_t>(x);
-  const auto* const aligned = reinterpret_cast<const std::uint32_t*>(begin / 16 * 16);
-  with_shift(begin % 16, [&]<class By>() {
-    constexpr int kAtOnce = 4;
-    int pack = lane;
-    for (; pack + (kAtOnce - 1) * team < packs; pack += kAtOnce * team) {
-      Pack<std::uint32_t, 4> words[kAtOnce];
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        words[k] = By::load_from(aligned + 4 * (pack + k * team));
-      }
-#pragma unroll
-      for (int k = 0; k < kAtOnce; ++k) {
-        f.template operator()<width>(std::bit_cast<Pack<T, width>>(words[k]));
-      }
-    }
-    for (; pack < packs; pack += team) {
-      f.template operator()<width>(
-          std::bit_cast<Pack<T, width>>(By::load_from(aligned + 4 * pack)));
-    }
+  for_each_shifted_pack<team>(x, packs, lane, [&](int, const Pack<std::uint32_t, 4>& words) {
+    f.template operator()<width>(std::bit_cast<Pack<T, width>>(words));
   });
   for (int c = packs * width + lane; c < C; c += team) {
     f.template operator()<1>(load<1>(x, c));
@@ -219,7 +197,7 @@ __device__ RowResult softmax_row(const Softmax<T>& s, std::int64_t r, int lane) 
   double sum = 0;
   double logits = 0;  // their sum, where smoothing asks for it
   for_each_pack_of_row<team>(x, C, lane, [&]<int width>(const Pack<T, width>& values) {
-    SumOfPack<T> of_pack = 0;
+    NumberOf<T> of_pack = 0;
 #pragma unroll
     for (int k = 0; k < width; ++k) {
       of_pack += exp_of<T>(to_float(values.lane[k]) - largest);
@@ -395,8 +373,8 @@ void softmax_cross_entropy(Stream& stream,
   constexpr std::int64_t kLongRows = 264;
   const std::int64_t R = logits.shape()[0];
   const std::int64_t C = logits.shape()[1];
-  constexpr std::int64_t kColumnsMax = std::int64_t{1}
-                                       << 30;  // a place behind the last pack still fits
+  // So that a place behind the last pack still fits.
+  constexpr std::int64_t kColumnsMax = std::int64_t{1} << 30;
   TROUPE_CHECK(C <= kColumnsMax, "[loss] columns are counted to 2^30; ", C);
   const std::int64_t rows_at_once = C < kLongRow ? kSumBlock / kWarp : 1;  // of a block
   const int blocks = static_cast<int>(std::min<std::int64_t>(

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <type_traits>
 
 namespace troupe::cuda {
 
@@ -19,6 +20,11 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 constexpr int kSumBlock = 256;      // threads
 constexpr int kSumBlocksMax = 512;  // a part
 constexpr int kPartsMax = 64;       // a launch
+
+/// What a few terms are added up in before that goes to a double: a float where one of the tensors has eight bits of significance,
+/// as a multiprocessor makes doubles of floats at an eighth of its rate.
+template <class... Ts>
+using NumberOf = std::conditional_t<((sizeof(Ts) < sizeof(float)) || ...), float, double>;
 
 /// Of the parts of one launch; travels as a kernel argument.
 struct PartTable {

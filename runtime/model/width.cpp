@@ -305,11 +305,8 @@ class Cutter {
     std::vector<BundleShape> all = made;
     for (std::int64_t to = 0; to < parts_; ++to) {
       for (NamedShape& entry : all[static_cast<std::size_t>(to)]) {
-        for (std::int64_t from = 0; from < parts_; ++from) {
-          if (entry.name == piece_for(from)) {
-            entry.name = piece_from(from);
-            break;
-          }
+        if (const auto piece = as_piece(entry.name); piece && piece->is_for) {
+          entry.name = piece_from(piece->part);
         }
       }
     }

@@ -5,21 +5,28 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace troupe {
+namespace {
+
+/// Of one of `parts` parts: all others are no pieces here.
+std::optional<PieceName> piece_among(const std::string& name, std::int64_t parts) {
+  const auto piece = parts > 1 ? as_piece(name) : std::nullopt;
+  return piece && piece->part >= 0 && piece->part < parts ? piece : std::nullopt;
+}
+
+}  // namespace
 
 std::vector<Bundle> for_parts(Bundle made, const WidthPart& from) {
   std::vector<Bundle> all(static_cast<std::size_t>(from.parts));
   for (NamedTensor& entry : made) {
     std::int64_t to = from.rank;
-    for (std::int64_t t = 0; from.parts > 1 && t < from.parts; ++t) {
-      const bool forward = entry.name == piece_for(t);
-      if (forward || entry.name == piece_from(t)) {
-        entry.name = forward ? piece_from(from.rank) : piece_for(from.rank);
-        to = t;
-        break;
-      }
+    if (const auto piece = piece_among(entry.name, from.parts)) {
+      entry.name = piece->is_for ? piece_from(from.rank) : piece_for(from.rank);
+      to = piece->part;
     }
     all[static_cast<std::size_t>(to)].push_back(std::move(entry));
   }
@@ -29,10 +36,8 @@ std::vector<Bundle> for_parts(Bundle made, const WidthPart& from) {
 std::int64_t bytes_for(const BundleShape& made, const WidthPart& from, std::int64_t to) {
   std::int64_t bytes = 0;
   for (const NamedShape& entry : made) {
-    std::int64_t part = from.rank;
-    for (std::int64_t t = 0; from.parts > 1 && t < from.parts; ++t) {
-      part = entry.name == piece_for(t) ? t : part;
-    }
+    const auto piece = piece_among(entry.name, from.parts);
+    const std::int64_t part = piece && piece->is_for ? piece->part : from.rank;
     bytes += part == to ? 4 * entry.shape.elements() / entry.share : 0;
   }
   return bytes;
@@ -63,10 +68,8 @@ bool pieces_agree(const Bundle& there, const Bundle& more, std::int64_t parts) {
   std::map<std::int64_t, std::int64_t> rows;  // by part
   for (const Bundle* const bundle : {&there, &more}) {
     for (const NamedTensor& entry : *bundle) {
-      for (std::int64_t t = 0; entry.tensor && t < parts; ++t) {
-        if (entry.name == piece_from(t) || entry.name == piece_for(t)) {
-          rows[t] = entry.tensor.shape()[0];
-        }
+      if (const auto piece = piece_among(entry.name, parts); piece && entry.tensor) {
+        rows[piece->part] = entry.tensor.shape()[0];
       }
     }
   }

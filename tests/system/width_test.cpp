@@ -6,6 +6,7 @@
 #include "messages/messages.hpp"
 #include "messages/pipeline.hpp"
 #include "runtime/checkpoint/weights.hpp"
+#include "runtime/model/layers/junction.hpp"
 #include "runtime/model/registry.hpp"
 #include "tests/runtime/data/files.hpp"
 #include "tests/support/catch.hpp"
@@ -247,6 +248,20 @@ TEST_CASE("evaluations are those of the whole network", "[system]") {
   for (std::size_t i = 0; i < one.evaluations.size(); ++i) {
     CHECK(cut.evaluations[i].samples == one.evaluations[i].samples);
     CHECK(std::abs(cut.evaluations[i].loss - one.evaluations[i].loss) < 1e-5);
+  }
+}
+
+TEST_CASE("the name of a piece says of which part it is, or for which", "[system]") {
+  for (const std::int64_t part : {0, 9, 10, 31}) {
+    const auto to = as_piece(piece_for(part)), of = as_piece(piece_from(part));
+    REQUIRE((to && of));
+    CHECK((to->part == part && to->is_for));
+    CHECK((of->part == part && !of->is_for));
+  }
+  // A peer may send any names.
+  for (const char* const name :
+       {"", "x", "x>", "x<", "x>03", "x>3 ", "x>+3", "y>3", "xx3", "x>99999999999999999999"}) {
+    CHECK_FALSE(as_piece(name));
   }
 }
 

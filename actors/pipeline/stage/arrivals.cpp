@@ -25,8 +25,9 @@ void Arrivals::keep(ErrorSignal&& m) {
 }
 
 void Arrivals::add(ByMicroBatch<Bundle>& to, const Stamp& stamp, Bundle more) const {
+  static const Bundle nothing;
   const Bundle* const there = parts_ == 1 ? nullptr : to.find(micro_batch_of(stamp));
-  TROUPE_BELIEVE(parts_ == 1 || pieces_agree(there ? *there : Bundle{}, more, parts_),
+  TROUPE_BELIEVE(parts_ == 1 || pieces_agree(there ? *there : nothing, more, parts_),
                  "pieces for chunk ",
                  stamp.chunk,
                  " of other samples than those of the other parts");

@@ -3,6 +3,7 @@
 #include "kernels/check.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/loss.hpp"
+#include "kernels/numeral.hpp"
 #include "runtime/model/width.hpp"
 
 #include <algorithm>
@@ -176,13 +177,9 @@ class Together final : public Junction {
       : Junction(std::move(name), part), from_(std::move(from)), to_(to) {}
 
   void shapes(BundleShape& bundle) const override {
-    std::erase_if(bundle, [&](const NamedShape& entry) {
-      for (std::int64_t t = 0; t < part_.parts; ++t) {
-        if (entry.name == piece_from(t)) {
-          return true;
-        }
-      }
-      return false;
+    std::erase_if(bundle, [](const NamedShape& entry) {
+      const auto piece = as_piece(entry.name);
+      return piece && !piece->is_for;
     });
     bundle.insert(bundle.begin(),
                   {"x",
@@ -318,6 +315,13 @@ std::string piece_for(std::int64_t part) {
 
 std::string piece_from(std::int64_t part) {
   return concat("x<", part);
+}
+
+std::optional<PieceName> as_piece(std::string_view name) {
+  const bool is_for = name.starts_with("x>");
+  const auto part = numeral<std::int64_t>(name.substr(std::min<std::size_t>(2, name.size())));
+  const bool same = part && name == (is_for ? piece_for(*part) : piece_from(*part));
+  return same ? std::optional(PieceName{*part, is_for}) : std::nullopt;
 }
 
 std::shared_ptr<const Layer> pieces_layer(std::string name, Holding to, WidthPart part) {

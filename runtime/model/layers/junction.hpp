@@ -3,8 +3,11 @@
 
 #include "runtime/model/layer.hpp"
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -58,6 +61,14 @@ Tensor samples(const Tensor& x, const RowRange& rows);
 /// The name of an entry of a bundle: a piece that is for part `part` (of it, in the gradients), or comes of it.
 std::string piece_for(std::int64_t part);
 std::string piece_from(std::int64_t part);
+
+struct PieceName {
+  std::int64_t part;
+  bool is_for;  // the part; else it comes of it
+};
+
+/// What the two have made `name` of; nothing: it is the name of something else.
+std::optional<PieceName> as_piece(std::string_view name);
 
 /// x in pieces, one for each part: all of it where the next section has it whole, else that part's rows.
 std::shared_ptr<const Layer> pieces_layer(std::string name, Holding to, WidthPart part);
