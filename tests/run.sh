@@ -40,7 +40,7 @@ if [ -n "$require_cuda" ] && ! command -v nvcc >/dev/null; then
 fi
 cuda=$(troupe_cuda ${all:+--cuda} ${require_cuda:+--cuda})
 
-passed=0 failed=0 skipped=0
+passed=0 failed=0 skipped=0 failures=()
 
 # step NAME COMMAND...: a step that is no ctest counts as one test.
 step() {
@@ -51,7 +51,7 @@ step() {
     passed=$((passed + 1))
     return 0
   fi
-  failed=$((failed + 1))
+  failed=$((failed + 1)) failures+=("$name")
   echo "== $name FAILED" >&2
   return 1
 }
@@ -70,13 +70,16 @@ cases = tree.parse(sys.argv[1]).getroot().findall("testcase")
 count = lambda status: sum(case.get("status") == status for case in cases)
 skipped = count("notrun") + count("disabled")
 print(count("run"), len(cases) - count("run") - skipped, skipped)
+print(*[case.get("name") for case in cases if case.get("status") not in ("run", "notrun", "disabled")])
 PY
   ); then
-    failed=$((failed + 1))
+    failed=$((failed + 1)) failures+=("tests of $preset")
     return
   fi
   set -- $counts
   passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+  shift 3
+  failures+=("${@/#/$preset: }")
 }
 
 # configure_and_build PRESET [COMPILER] -- BUILD-ARGUMENTS...
@@ -117,10 +120,11 @@ if [ -n "$all" ]; then
   case $? in
   0) passed=$((passed + 1)) ;;
   4) skipped=$((skipped + 1)) ;;
-  *) failed=$((failed + 1)) ;;
+  *) failed=$((failed + 1)) failures+=("kernels for aarch64") ;;
   esac
 fi
 
 [ "$skipped" -eq 0 ] || echo "$skipped skipped (each says what it lacks)"
+[ "$failed" -eq 0 ] || printf 'failed: %s\n' "${failures[@]}"
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

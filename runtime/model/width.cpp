@@ -69,7 +69,7 @@ class Cutter {
     const std::string name = network_.layers.back()->name();
     classes_ = x_.whole.back();
     append([&](const WidthPart& one) { return statistics_layer(name + ".statistics", one); });
-    x_.whole = {x_.whole[0], 2 * parts_};
+    x_.whole = {x_.whole[0], std::int64_t{2} * parts_};
     turn(Holding::whole, name);
   }
 
