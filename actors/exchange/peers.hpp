@@ -82,12 +82,11 @@ class PeerExchange : public Exchange {
   /// `weights` are about to be those of step step() + 1.
   virtual void settled(const Weights& /*weights*/, Effects& /*fx*/) {}
 
+  // NOLINTBEGIN(performance-unnecessary-value-param): those that override these take over what they are given
   /// What a peer has told.
-  // NOLINTNEXTLINE(performance-unnecessary-value-param): those that override it take it over
   virtual void heard(Note /*note*/, Effects& /*fx*/) {}
 
   /// A job of ask() has made this.
-  // NOLINTNEXTLINE(performance-unnecessary-value-param): those that override it take it over
   virtual void worked(Computed /*made*/, Effects& /*fx*/) {}
 
   /// Replica `replica` has died, or has made its last step and told all that it will. Called once, and not at an end
@@ -106,7 +105,9 @@ class PeerExchange : public Exchange {
   /// Replica `replica` goes from round `round` on by a graph without `gone` (tell_members).
   virtual void heard_members(std::int32_t /*replica*/,
                              std::int64_t /*round*/,
-                             std::vector<std::int32_t> /*gone*/) {}  // NOLINT(performance-unnecessary-value-param)
+                             std::vector<std::int32_t> /*gone*/) {}
+
+  // NOLINTEND(performance-unnecessary-value-param)
 
   // -- what it is where replicas move one another's weights at any time, and not in rounds
 

@@ -1,6 +1,7 @@
 #include "apps/plan/profile.hpp"
 
 #include "actors/pipeline/optimizer.hpp"
+#include "apps/plan/handover.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <limits>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -28,12 +30,16 @@ constexpr double kCpuRateMax = 1e13;
 constexpr double kGpuRateMax = 1e16;
 constexpr double kFlopsChecked = 1e6;  // fewer take no longer than reading a clock
 
+double seconds_of_clock(clockid_t clock) {
+  timespec time{};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 /// A time that only work on `stream` moves.
 double seconds_now(Stream& stream) {
   if (stream.device().kind == DeviceKind::cpu) {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+    return seconds_of_clock(CLOCK_THREAD_CPUTIME_ID);
   }
   stream.synchronize();
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -300,6 +306,19 @@ class LayerByLayer {
   std::vector<LayerProfile> bytes_;  // by layer, without seconds
 };
 
+/// In processor time, as the layers: how long a thread sleeps until it is woken depends on what else the machine does. The
+/// least of some rounds: a thread that is woken again and again before it sleeps takes less than one that goes to sleep.
+double handover_work() {
+  constexpr std::int64_t messages = 256;
+  double least = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < kPassesMin; ++round) {
+    const double start = seconds_of_clock(CLOCK_PROCESS_CPUTIME_ID);
+    handover(messages, 0);
+    least = std::min(least, seconds_of_clock(CLOCK_PROCESS_CPUTIME_ID) - start);
+  }
+  return least / (2 * messages);
+}
+
 /// A layer that seems faster than any device can be was not timed.
 void check_rates(const Blueprint& b, const LayerByLayer& network, const NetworkProfile& profile) {
   const double rate_max = b.devices.front().kind == DeviceKind::cpu ? kCpuRateMax : kGpuRateMax;
@@ -346,6 +365,7 @@ Result<NetworkProfile> measure_layers(const Blueprint& b) {
     profile.flops.push_back(rows * network.layer(i).flops().total());
   }
   check_rates(b, network, profile);
+  profile.handover = handover_work();
   return b.experiment.pipeline().activations() == proto::Pipeline::recompute
              ? recomputing(std::move(profile))
              : profile;

@@ -16,6 +16,7 @@ struct NetworkProfile {
   std::vector<LayerProfile> layers;  // of a micro-batch, in the order of the network
   std::vector<double> flops;         // of a micro-batch, by layer, as counted
   int passes = 0;                    // each time is the median of so many
+  double handover = 0;  // seconds of a stage's thread to take a message from another one's
 };
 
 /// Layers of `blueprint`'s network, in micro-batches of its first samples. Seconds are of the

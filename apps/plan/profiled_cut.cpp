@@ -132,6 +132,16 @@ Result<Blueprint> best_of(const Blueprint& b,
   return *std::move(best);
 }
 
+/// Seconds until `to`, the first part of a chunk in depth, or the last of its parts, can begin on what `from` made.
+double handover_between(const Blueprint& b,
+                        std::int32_t from,
+                        std::int32_t to,
+                        const NetworkProfile& profile) {
+  const bool itself =
+      b.schedule->width == 1 && b.schedule->stage_of(from) == b.schedule->stage_of(to);
+  return itself ? 0 : profile.handover;
+}
+
 }  // namespace
 
 NetworkProfile of_whole_layers(const Blueprint& b, const NetworkProfile& profile) {
@@ -274,6 +284,16 @@ std::vector<ChunkTimes> chunk_times(const Blueprint& b, const NetworkProfile& pr
       times[c].update += layer.update * b.schedule->options.micro_batches;
     }
     before += c % width + 1 == width ? layers : 0;
+    // It takes the thread that works on a message, and the way there, where it is another thread's.
+    times[c].forward += profile.handover;
+    times[c].input_gradient += profile.handover;
+    const auto chunk = static_cast<std::int32_t>(c);
+    if (!b.schedule->is_head(chunk)) {
+      times[c].link = handover_between(b, chunk, b.schedule->behind(chunk), profile);
+    }
+    if (!b.schedule->is_first(chunk)) {
+      times[c].link_back = handover_between(b, chunk, b.schedule->before(chunk), profile);
+    }
   }
   return times;
 }

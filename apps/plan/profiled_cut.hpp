@@ -13,7 +13,7 @@ namespace troupe {
 /// longest, with the junctions of the layer.
 NetworkProfile of_whole_layers(const Blueprint& blueprint, const NetworkProfile& profile);
 
-/// What the partition algorithms are asked. Links cost nothing: stages share a memory. A chunk may
+/// What the partition algorithms are asked. Links cost nothing there: stages share a memory. A chunk may
 /// need an equal share of its device's memory, with as many copies of weights and as many stashes
 /// as the greediest chunk of `blueprint` has. Where that is cut in width, profiles are of that width, and stages are seen as
 /// the part that has most to do.
@@ -56,8 +56,8 @@ Result<Blueprint> measured_blueprint(const Blueprint& blueprint);
 /// "[1,2]", as --set takes it.
 std::string list_text(const std::vector<std::int64_t>& numbers);
 
-/// Of `blueprint` as it is cut, were all layers to take the profile's times; links cost nothing. Where it is cut in width,
-/// the profile is of that width.
+/// Of `blueprint` as it is cut, were all layers to take the profile's times, and each message between stages a handover. Where
+/// it is cut in width, the profile is of that width.
 std::vector<ChunkTimes> chunk_times(const Blueprint& blueprint, const NetworkProfile& profile);
 
 struct Throughput {

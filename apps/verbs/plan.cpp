@@ -163,10 +163,12 @@ Result<std::string> describe_profile(const Blueprint& b, const proto::Experiment
   }
   return fill_in(
       "layers     of a micro-batch{}, medians of {} passes; sent: by a cut behind the row's last "
-      "layer\n{}cuts       as these times predict; links cost nothing\n{}machine    {}\n",
+      "layer\n{}cuts       as these times predict; a message between stages takes {}\n{}machine    "
+      "{}\n",
       b.grid ? " on the slowest part" : "",
       profile->passes,
       layers_table(b, of_whole_layers(b, *profile)),
+      duration(profile->handover),
       table(rows, "  "),
       memory_text(b));
 }

@@ -228,6 +228,25 @@ TEST_CASE("a flushed schedule is predicted with its bubble", "[apps]") {
   CHECK(p.idle == Approx(2.0 / 6));
 }
 
+TEST_CASE(
+    "a message between stages takes its thread and its way, and one to the stage itself no way",
+    "[apps]") {
+  NetworkProfile profile;
+  profile.layers.assign(6, {.forward = 1, .input_gradient = 1, .weight_gradient = 1});
+  profile.handover = 0.125;
+  const auto period = [&](const std::vector<std::string>& set) {
+    const Blueprint b = blueprint(kSix, set);
+    return 16 / predict(b, profile).samples_per_second;
+  };
+  // 6 forwards and 6 backwards on the longest way, each 1/8 longer, and two links in either direction.
+  CHECK(period({"pipeline.stages=3",
+                "pipeline.schedule=gpipe",
+                "pipeline.micro_batches=4",
+                "pipeline.cut=[2,4]"}) == Approx(6 * (2 + 4) + 12 * 0.125 + 4 * 0.125));
+  CHECK(period({"pipeline.stages=1", "pipeline.schedule=gpipe", "pipeline.micro_batches=4"}) ==
+        Approx(4 * 18 + 8 * 0.125));
+}
+
 TEST_CASE("the partition problem asks for what the scheme keeps", "[apps]") {
   const NetworkProfile profile = invented(1);
   // Momentum: four stashed copies, a gradient and the moment; four micro-batches in the pipe.
@@ -583,6 +602,13 @@ TEST_CASE("a run directory repeats a measured run, bit for bit", "[apps]") {
     CHECK(written == contents(folder / "b/experiment.textproto"));
     CHECK(contents(folder / "a/weights.safetensors") == contents(folder / "b/weights.safetensors"));
   }
+}
+
+TEST_CASE("a message between two threads takes some processor time", "[apps]") {
+  const auto measured = measure_layers(blueprint(kSix, {}));
+  REQUIRE(measured);
+  CHECK(measured->handover > 1e-7);
+  CHECK(measured->handover < 1e-3);
 }
 
 TEST_CASE("plan --profile shows layers, cuts and the machine", "[apps]") {

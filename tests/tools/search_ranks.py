@@ -80,7 +80,7 @@ def thread_seconds(pid):
 
 
 def trained(program, experiment, settings, updates, folder):
-    """Seconds of a mini-batch: on the wall, and of the busiest thread."""
+    """Seconds of a mini-batch: on the wall, from the end of the first one on, as the plan has a full pipeline; and of the busiest thread."""
     out = Path(tempfile.mkdtemp(dir=folder)) / "run"
     sets = [word for setting in [*settings, f"stop.updates={updates}"] for word in ("--set", setting)]
     times = {}
@@ -91,8 +91,9 @@ def trained(program, experiment, settings, updates, folder):
             time.sleep(0.005)
         if run.returncode != 0:
             sys.exit(f"search_ranks: {' '.join(settings)} ended with {run.returncode}: {run.stderr.read()}")
-    summary = json.loads((out / "summary.json").read_text())
-    return summary["seconds"] / updates, max(times.values()) / updates
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    first, *_, last = (line for line in lines if line["kind"] == "train")
+    return (last["seconds"] - first["seconds"]) / (last["step"] - first["step"]), max(times.values()) / updates
 
 
 def main():
