@@ -320,7 +320,7 @@ Command declare(const char* out,
                       "sets a key of the experiment, such as where other data is; repeatable"),
            {.names = "--data",
             .value = &arguments->trained.data,
-            .doc = "a file or folder all of whose samples are used; rows of a table may lack the "
+            .doc = "a file or folder all of whose samples are used; tables and arrays may lack the "
                    "target for `predict`",
             .type = "PATH"},
            {.names = "--split",

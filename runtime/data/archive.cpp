@@ -1,5 +1,6 @@
 #include "runtime/data/archive.hpp"
 
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"
@@ -11,6 +12,7 @@
 #include <cerrno>
 #include <clocale>
 #include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -256,31 +258,46 @@ Result<void> unpack(const fs::path& archive,
   return Unpacking(archive, names, folder).run();
 }
 
-Result<Bytes> unzip(const Bytes& archive, std::string_view name) {
+Result<std::optional<Bytes>> unzip_if_there(const Bytes& archive,
+                                            std::string_view name,
+                                            std::vector<std::string>* others) {
   const NamesInUtf8 names_in_utf8;
   const ArchiveReader reader(archive_read_new());
   archive_read_support_format_zip_seekable(reader.get());
   if (archive_read_open_memory(reader.get(), archive.data(), archive.size()) != ARCHIVE_OK) {
     return zip_error("it is no zip archive, or one that is empty or cut short");
   }
-  std::string names;
-  std::size_t count = 0;
   struct ::archive_entry* entry = nullptr;
   bool sound = true;
   while (next_entry(reader.get(), entry, sound)) {
     const std::string there = entry_name(entry);
     if (there == name) {
-      return unpacked(reader.get(), entry, kDeflateMost * archive.size());
+      auto member = unpacked(reader.get(), entry, kDeflateMost * archive.size());
+      TROUPE_TRY(member);
+      return std::optional<Bytes>(*std::move(member));
     }
-    if (count++ < kNamesShown) {
-      names += (names.empty() ? "" : ", ") + json_string(there);
+    if (others && others->size() < kNamesShown) {
+      others->push_back(json_string(there));
     }
   }
-  return zip_error(
-      sound
-          ? concat(
-                "it has no member ", json_string(name), "; it has ", names.empty() ? "none" : names)
-          : concat("it is no zip archive, or a damaged one: ", archive_error_string(reader.get())));
+  if (!sound) {
+    return zip_error(
+        concat("it is no zip archive, or a damaged one: ", archive_error_string(reader.get())));
+  }
+  return std::optional<Bytes>();
+}
+
+Result<Bytes> unzip(const Bytes& archive, std::string_view name) {
+  std::vector<std::string> others;
+  auto member = unzip_if_there(archive, name, &others);
+  TROUPE_TRY(member);
+  if (!*member) {
+    return zip_error(concat("it has no member ",
+                            json_string(name),
+                            "; it has ",
+                            others.empty() ? "none" : joined(others, ", ")));
+  }
+  return **std::move(member);
 }
 
 }  // namespace troupe

@@ -5,8 +5,11 @@
 #include "runtime/data/input_file.hpp"
 
 #include <filesystem>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -22,5 +25,11 @@ Result<void> unpack(const std::filesystem::path& archive,
 /// says and has the CRC-32 that stands there, and is no longer than deflate could have made of the archive. Error (data):
 /// what is wrong, to stand behind "... is not usable: "; where there is no such member, it says which there are.
 Result<Bytes> unzip(const Bytes& archive, std::string_view name);
+
+/// The same, and nothing where a sound archive has no such member; then `others`, unless null, gets the names of some that
+/// there are, in quotes.
+Result<std::optional<Bytes>> unzip_if_there(const Bytes& archive,
+                                            std::string_view name,
+                                            std::vector<std::string>* others = nullptr);
 
 }  // namespace troupe

@@ -73,6 +73,17 @@ Result<ArraySource> ArraySource::open(const std::string& path, std::uintmax_t ma
                     kind == ".npy" ? "; name the folder that it is in" : "");
 }
 
+Result<bool> ArraySource::has(const std::string& name) const {
+  if (archive_) {
+    const auto member = unzip_if_there(*archive_, name + ".npy");
+    return member ? Result<bool>(member->has_value())
+                  : unusable_array(path_, name, member.error().message);
+  }
+  std::error_code ignored;
+  return tensors_ ? tensors_->find(name) != nullptr
+                  : fs::exists(fs::path(path_) / (name + ".npy"), ignored);
+}
+
 Result<NumberArray> ArraySource::array(const std::string& name) const {
   return archive_ ? from_archive(name) : tensors_ ? from_safetensors(name) : from_folder(name);
 }

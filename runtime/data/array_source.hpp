@@ -21,6 +21,9 @@ class ArraySource {
 
   const std::string& path() const { return path_; }
 
+  /// Whether there is an array of that name, however malformed. Error (data) where the archive is.
+  Result<bool> has(const std::string& name) const;
+
   /// Error (data) with path, name and reason where it is missing or malformed.
   Result<NumberArray> array(const std::string& name) const;
 

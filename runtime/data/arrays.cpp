@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +32,7 @@ struct ArrayPair {
   std::string y_name;
   NumberArray x;
   NumberArray y;
+  bool without_target = false;  // y is 0 everywhere
 
   std::int64_t rows() const { return x.shape[0]; }
 
@@ -76,13 +79,27 @@ Result<void> check_shapes(const ArrayPair& pair, bool values) {
   return {};
 }
 
+/// Targets for samples that are to be predicted: as many zeros as the weights were trained to make of each.
+NumberArray no_targets(std::int64_t samples, const Preparation& prepared) {
+  const auto width = static_cast<std::int64_t>(std::max<std::size_t>(prepared.y.size(), 1));
+  const auto zeros = std::make_shared<const Bytes>(static_cast<std::size_t>(samples * width));
+  return {.type = number_type_of_npy("u1"),
+          .shape = {samples, width},
+          .bytes = std::as_bytes(std::span(*zeros)),
+          .owner = zeros};
+}
+
+/// `prepared`: what weights were trained on, to which samples may be shown that have no target; else null.
 Result<ArrayPair> read_pair(const ArraySource& source,
                             const std::string& x_name,
                             const std::string& y_name,
-                            const proto::Arrays& options) {
+                            const proto::Arrays& options,
+                            const Preparation* prepared) {
   auto x = source.array(x_name);
   TROUPE_TRY(x);
-  auto y = source.array(y_name);
+  const auto has_targets = prepared ? source.has(y_name) : true;
+  TROUPE_TRY(has_targets);
+  auto y = *has_targets ? source.array(y_name) : no_targets(x->shape[0], *prepared);
   TROUPE_TRY(y);
   if (options.channels_first() && x->shape.size() != 4) {
     return Error{ErrorKind::data,
@@ -96,7 +113,8 @@ Result<ArrayPair> read_pair(const ArraySource& source,
                  x_name,
                  y_name,
                  options.channels_first() ? x->channels_last() : *std::move(x),
-                 *std::move(y)};
+                 *std::move(y),
+                 !*has_targets};
   TROUPE_TRY(check_shapes(pair, options.values()));
   return pair;
 }
@@ -304,7 +322,8 @@ Result<std::shared_ptr<const Dataset>> make_arrays(const proto::Arrays& options,
   }
   Preparation made{.classes = numbered_names(classes),
                    .x = scales.x,
-                   .y = options.values() ? scales.y : std::vector<ColumnScale>()};
+                   .y = options.values() ? scales.y : std::vector<ColumnScale>(),
+                   .without_target = test.without_target};
   if (!prepared) {
     tell_arrays(options, train, test, rows, scales, made);
   }
@@ -330,14 +349,15 @@ Result<std::shared_ptr<const Dataset>> make_arrays(const proto::Arrays& options,
 /// The pair of test samples where it is named.
 Result<ArrayPair> read_test(const proto::Arrays& options,
                             const ArraySource& source,
+                            const Preparation* prepared,
                             std::uintmax_t mapped_from) {
   const std::string& x = options.test_x().empty() ? options.x() : options.test_x();
   const std::string& y = options.test_y().empty() ? options.y() : options.test_y();
   if (options.test_path().empty()) {
-    return read_pair(source, x, y, options);
+    return read_pair(source, x, y, options, prepared);
   }
   const auto other = ArraySource::open(options.test_path(), mapped_from);
-  return other ? read_pair(*other, x, y, options) : other.error();
+  return other ? read_pair(*other, x, y, options, prepared) : other.error();
 }
 
 Result<void> check_array_options(const proto::Arrays& options) {
@@ -364,7 +384,7 @@ Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
   TROUPE_TRY(check_array_options(options));
   const auto source = ArraySource::open(options.path(), mapped_from);
   TROUPE_TRY(source);
-  const auto train = read_pair(*source, options.x(), options.y(), options);
+  const auto train = read_pair(*source, options.x(), options.y(), options, prepared);
   TROUPE_TRY(train);
   TROUPE_TRY(check_numbers(*train, options.values()));
   if (options.test_path().empty() && options.test_x().empty()) {
@@ -374,7 +394,7 @@ Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
     return make_arrays(
         options, *train, *train, hold_out(train->rows(), options.test_share(), seed), prepared);
   }
-  const auto test = read_test(options, *source, mapped_from);
+  const auto test = read_test(options, *source, prepared, mapped_from);
   TROUPE_TRY(test);
   TROUPE_TRY(check_alike(*train, *test));
   TROUPE_TRY(check_numbers(*test, options.values()));

@@ -401,6 +401,43 @@ TEST_CASE("damaged .npy files are refused", "[runtime][data]") {
              says("its header would be 4294967295 bytes long"));
 }
 
+TEST_CASE("samples without targets are for prediction, and shown as those with targets",
+          "[runtime][data]") {
+  for (const std::vector<std::string>& set :
+       {std::vector<std::string>{}, std::vector<std::string>{"values=true"}}) {
+    const Arrays trained(set);
+    if (!set.empty()) {
+      trained.folder.write("y.npy", npy<float>("(4, 3)", {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+    }
+    const auto learnt = trained.open();
+    REQUIRE(learnt);
+    const Preparation* const prepared = (*learnt)->preparation();
+    CHECK_FALSE(prepared->without_target);
+    const auto shown = [&](const Arrays& arrays) {
+      return open_arrays(arrays.e.data().arrays(), 1, prepared);
+    };
+    const auto whole = shown(trained);
+    Arrays alone(set);
+    std::filesystem::remove(alone.folder / "y.npy");
+    CHECK_THAT(alone.refusal(), says("y.npy"));  // nothing is learnt from them
+    const auto rows = shown(alone);
+    Arrays archive(set, "it.npz");
+    archive.folder.write("it.npz",
+                         zip_archive({{"x.npy", npy<float>("(4, 2)", {1, 2, 3, 4, 5, 6, 7, 8})}}));
+    const auto zipped = shown(archive);
+    REQUIRE((whole && rows && zipped));
+    CHECK_FALSE((*whole)->preparation()->without_target);
+    CHECK((*rows)->preparation()->without_target);
+    CHECK((*zipped)->preparation()->without_target);
+    CHECK((*rows)->values() == (*whole)->values());
+    CHECK((*rows)->classes() == (*whole)->classes());
+    CHECK(everything(**rows).x == everything(**whole).x);
+    CHECK(everything(**zipped).x == everything(**whole).x);
+    archive.folder.write("it.npz", "PK\x03\x04 damaged");
+    REQUIRE_FALSE(shown(archive));
+  }
+}
+
 TEST_CASE("damaged archives are refused", "[runtime][data]") {
   const std::string text(5000, 'a');
   const std::string good = zip_archive({{"x", text, true}, {"y", "plain"}});

@@ -59,16 +59,6 @@ struct Table {
   proto::Experiment e;
 };
 
-/// All samples of both parts, training samples first.
-Gathered everything(const Dataset& data) {
-  Gathered all = gather(data, Split::train, range(0, data.size(Split::train)));
-  const Gathered test = gather(data, Split::test, range(0, data.size(Split::test)));
-  all.x.insert(all.x.end(), test.x.begin(), test.x.end());
-  all.labels.insert(all.labels.end(), test.labels.begin(), test.labels.end());
-  all.targets.insert(all.targets.end(), test.targets.begin(), test.targets.end());
-  return all;
-}
-
 std::vector<std::vector<std::string>> rows_of(std::string_view text, char separator = ',') {
   CsvReader reader(text, separator);
   CsvRow row;

@@ -47,4 +47,14 @@ inline std::vector<std::int64_t> range(std::int64_t first, std::int64_t count) {
   return indices;
 }
 
+/// All samples of both parts, training samples first.
+inline Gathered everything(const Dataset& data) {
+  Gathered all = gather(data, Split::train, range(0, data.size(Split::train)));
+  const Gathered test = gather(data, Split::test, range(0, data.size(Split::test)));
+  all.x.insert(all.x.end(), test.x.begin(), test.x.end());
+  all.labels.insert(all.labels.end(), test.labels.begin(), test.labels.end());
+  all.targets.insert(all.targets.end(), test.targets.begin(), test.targets.end());
+  return all;
+}
+
 }  // namespace troupe::test
