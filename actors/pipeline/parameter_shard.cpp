@@ -57,14 +57,24 @@ bool ParameterShard::answer_pinned(const Pull& pull, Effects& fx) {
     return true;
   }
   const std::int64_t step = pull.view.step;
-  if (const auto pinned = pins_.find(step); pinned != pins_.end()) {
-    reply(pull, pinned->second, fx);
+  if (is_pinned(step)) {
+    reply(pull, pins_.at(step), fx);
     return true;
   }
   TROUPE_CHECK(step > step_ || !c_.exchange->facts().pins_steps,
                fill_in("shard {}: step {} is not pinned", c_.chunk, step));
   c_.exchange->make_pin(step, fx);
   return false;
+}
+
+/// The newest step is pinned by whoever asks for it, too: where the run ends with it, the End, which others have sent, may come
+/// later than the question.
+bool ParameterShard::is_pinned(std::int64_t step) {
+  const auto newest = step == step_ ? kept_.find(step) : kept_.end();
+  if (newest != kept_.end() && c_.exchange->facts().pins_steps && !newest->second.base.empty()) {
+    pins_.try_emplace(step, newest->second.base);
+  }
+  return pins_.contains(step);
 }
 
 Weights ParameterShard::weights_of(const View& view) const {
@@ -298,7 +308,7 @@ void ParameterShard::conclude(Effects& fx) {
   if (!conclude_at_) {
     return;
   }
-  if (!pins_.contains(*conclude_at_)) {
+  if (!is_pinned(*conclude_at_)) {
     c_.exchange->make_pin(*conclude_at_, fx);
     return;
   }

@@ -102,6 +102,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
 
   bool answer(const Pull& pull, Effects& fx);
   bool answer_pinned(const Pull& pull, Effects& fx);
+  bool is_pinned(std::int64_t step);
   Weights weights_of(const View& view) const;
 
   void serve(Effects& fx) {

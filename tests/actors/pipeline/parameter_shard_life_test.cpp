@@ -114,6 +114,22 @@ TEST_CASE("evaluation steps are pinned until they are released", "[actors]") {
   CHECK(s.pulled() == 4);
 }
 
+TEST_CASE("an end may come later than what is asked for at it", "[actors]") {
+  for (const std::int64_t end : {0, 2}) {
+    Shard s({.evaluate_every = 0});
+    s.pull(end, true);
+    s.run_to(end);
+    CHECK(s.pulled() == static_cast<float>(end));
+    s.fx.clear();
+    s.tell(Release{end, true});
+    CHECK(only<Concluded>(s.fx).chunk == 0);
+    s.tell(End{end});
+    s.fx.clear();
+    s.pull(end, true);
+    CHECK(s.pulled() == static_cast<float>(end));
+  }
+}
+
 TEST_CASE("the weights of a pinned step are not written over", "[actors]") {
   for (const bool pinned : {false, true}) {
     Shard s({.evaluate_every = pinned ? 1 : 0});
