@@ -248,11 +248,6 @@ std::vector<std::int64_t> rows_of(const ArrayPair& pair) {
   return rows;
 }
 
-/// "0", "1", ...
-std::vector<std::string> numbered_names(int count) {
-  return tabulated<std::string>(count, [&](int i) { return std::to_string(i); });
-}
-
 /// What was understood of the arrays, and what looks wrong in them.
 void tell_arrays(const proto::Arrays& options,
                  const ArrayPair& train,
@@ -320,10 +315,11 @@ Result<std::shared_ptr<const Dataset>> make_arrays(const proto::Arrays& options,
     }
     classes = known;
   }
-  Preparation made{.classes = numbered_names(classes),
-                   .x = scales.x,
-                   .y = options.values() ? scales.y : std::vector<ColumnScale>(),
-                   .without_target = test.without_target};
+  Preparation made{
+      .classes = tabulated<std::string>(classes, [](int i) { return std::to_string(i); }),
+      .x = scales.x,
+      .y = options.values() ? scales.y : std::vector<ColumnScale>(),
+      .without_target = test.without_target};
   if (!prepared) {
     tell_arrays(options, train, test, rows, scales, made);
   }
