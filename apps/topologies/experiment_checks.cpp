@@ -72,6 +72,28 @@ Result<void> check_group_sums(const E& e) {
   return {};
 }
 
+/// Parts choose experts each by itself, and near a tie another rounding would choose another one.
+Result<void> check_parts_of_mixture(const E& e) {
+  if (e.pipeline().width() == 1 || !has_mixture(e)) {
+    return {};
+  }
+  const std::vector<DeviceInfo> there = devices();
+  const auto model_of = [&](const Device device) {
+    const auto found = std::ranges::find(there, device, &DeviceInfo::device);
+    return found != there.end() ? found->name : to_string(device);
+  };
+  const std::vector<Device> all = all_devices(e);
+  const auto other = std::ranges::find_if(
+      all, [&](const Device device) { return model_of(device) != model_of(all.front()); });
+  return other == all.end()
+             ? Result<void>()
+             : usage_error(
+                   "placement.devices: the parts of a mixture of experts have to compute alike, "
+                   "and {} and {} do not; use devices of one kind, or pipeline.width 1",
+                   to_string(all.front()),
+                   to_string(*other));
+}
+
 bool on_gpu(const E& e) {
   const auto& names = e.placement().devices();
   return std::any_of(names.begin(), names.end(), [](const std::string& name) {
@@ -104,12 +126,7 @@ Rows placement_checks() {
       {"quadratic_on_cpu",
        [](const E& e) { return !e.model().has_quadratic() || !on_gpu(e); },
        "placement.devices: quadratic runs on cpu only"},
-      {"mixture_on_cpu",
-       [](const E& e) {
-         return !has_mixture(e) || !on_gpu(e)
-                    ? ""
-                    : "placement.devices: a mixture of experts runs on cpu only";
-       }},
+      {"parts_of_a_mixture_alike", check_parts_of_mixture},
       {"lenet5_without_cudnn_on_cpu",
        [](const E& e) { return !e.model().has_lenet5() || !on_gpu(e) || !cudnn_version().empty(); },
        "placement.devices: lenet5 runs on cpu only in this build, which has no cuDNN"},

@@ -118,7 +118,7 @@ std::shared_ptr<const Layer> attention_layer(std::string name, const AttentionOp
 
 /// Each position of (T, C) goes through `chosen` of several small networks (x W1^T, activation, W2^T), its experts, and the
 /// results are added, weighted by the router's softmax over the experts: as it is where one is chosen (Fedus et al. 2022,
-/// arXiv:2101.03961), else over the sum of the chosen ones' (Lepikhin et al. 2021, arXiv:2006.16668). CPU only.
+/// arXiv:2101.03961), else over the sum of the chosen ones' (Lepikhin et al. 2021, arXiv:2006.16668).
 struct MixtureOptions {
   std::int64_t length = 1;  // T
   std::int64_t width = 1;   // C

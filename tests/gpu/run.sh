@@ -194,7 +194,7 @@ peers() {
 
 step 1 machine 20 machine
 step 1 parity_test 50 tests kernels_tests parity_test
-for file in precision_test passes_bf16_test cuda_views_test cuda_stream_test cuda_coding_test group_mean_test; do
+for file in precision_test passes_bf16_test cuda_views_test cuda_stream_test cuda_coding_test cuda_experts_test group_mean_test; do
   step 1 kernels_$file 20 tests kernels_tests $file
 done
 step 1 device_link_gpu_test 15 tests runtime_tests device_link_gpu_test

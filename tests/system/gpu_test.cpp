@@ -40,8 +40,15 @@ std::string text() {
          text_file() + "' context: 6 } } ";
 }
 
+/// `settings`: further ones of the model.
+std::string experts(const std::string& settings) {
+  return "model { llama { layers: 1 width: 16 heads: 2 hidden: 12 experts: 4 " + settings +
+         " } } data { batch_size: 12 text { path: '" + text_file() + "' context: 6 } } ";
+}
+
 std::vector<std::string> networks() {
-  std::vector<std::string> all{dense(), text()};
+  // Without a capacity, where the host is told how many rows each expert has, and with one that is exceeded.
+  std::vector<std::string> all{dense(), text(), experts(""), experts("capacity: 0.75")};
   if (!cudnn_version().empty()) {
     all.push_back(images());
   }

@@ -1,4 +1,6 @@
 // A mixture of experts: positions are gathered by expert, so that each expert's products are of whole matrices.
+#include "kernels/convert.hpp"
+#include "kernels/experts.hpp"
 #include "kernels/matmul.hpp"
 #include "runtime/model/layers.hpp"
 
@@ -13,14 +15,18 @@ std::size_t nth_of(std::int64_t i) {
   return static_cast<std::size_t>(i);
 }
 
-/// Where in `saved` the forward leaves what.
+constexpr std::int64_t kRowsOfProducts = 64;
+
+/// Where in `saved` the forward leaves what. N is the number of its experts' rows, of which some may be nobody's.
 enum Kept : std::size_t {
   kX,        // (R, C)
   kShares,   // (R, E): the router's softmax
   kChoices,  // int32 (R, k): experts, by choice
   kGates,    // (R, k)
-  kFirst,    // int32 (E + 1): where each expert's rows begin
-  kPlaces,   // int32 (N): which of the choices each row is
+  kBegins,   // int32 (own + 1), in host memory: where each of its experts' rows begin
+  kTaken,    // int32 (N): which of the choices each row is
+  kSeats,    // int32 (R, k): which row each choice is
+  kFirsts,   // int32 (E): how often each expert is the first choice
   kRows,     // (N, C): rows of x by expert
   kHidden,   // (N, H or 2H)
   kInner,    // (N, H)
@@ -76,10 +82,12 @@ class Mixture final : public PlainLayer {
     return {macs, macs, macs};
   }
 
+  bool takes_operands() const override { return true; }
+
   std::int64_t saved_bytes() const override {
     return 4 * o_.length *
            (o_.width + o_.experts +
-            o_.chosen * (3 + (2 * o_.width + columns() + o_.hidden) / part_.parts));
+            o_.chosen * (4 + (2 * o_.width + columns() + o_.hidden) / part_.parts));
   }
 
   Tensor transform(const Pass& pass,
@@ -88,20 +96,21 @@ class Mixture final : public PlainLayer {
                    const Tensor& input,
                    Saved& saved) const override {
     Stream& stream = pass.stream;
-    const Tensor x = input.reshape({input.elements() / o_.width, o_.width});
+    const Tensor x = operand(stream, input.reshape({input.elements() / o_.width, o_.width}));
     saved.assign(kCount, {});
     saved[kX] = x;
     saved[kShares] = stream.allocate({x.shape()[0], o_.experts});
     matmul(stream, x, w[0], saved[kShares], {.transpose_b = true});
-    route(stream, saved);
-    const std::int64_t rows = saved[kPlaces].elements();
-    saved[kRows] = stream.allocate({rows, o_.width});
-    saved[kHidden] = stream.allocate({rows, columns()});
-    saved[kInner] = stream.allocate({rows, o_.hidden});
-    saved[kOutputs] = stream.allocate({rows, o_.width});
-    for_each_row(saved, [&](std::int64_t n, std::int64_t r, std::int64_t) {
-      std::copy_n(row(x, r), o_.width, row(saved[kRows], n));
-    });
+    const std::int64_t rows = route(stream, saved);
+    const auto allocate = [&](std::int64_t columns) {
+      return stream.allocate({rows, columns}, x.type());
+    };
+    saved[kTaken] = stream.allocate({rows}, DType::int32);
+    saved[kRows] = allocate(o_.width);
+    saved[kHidden] = allocate(columns());
+    saved[kInner] = allocate(o_.hidden);
+    saved[kOutputs] = allocate(o_.width);
+    gather_rows(stream, x, saved[kSeats], saved[kTaken], saved[kRows]);
     for_each_expert(saved, [&](std::int64_t e, auto part) {
       const Tensor hidden = part(saved[kHidden]);
       const Tensor inner = part(saved[kInner]);
@@ -110,32 +119,28 @@ class Mixture final : public PlainLayer {
               : activation_forward(stream, o_.activation, hidden, inner);
       matmul(stream, inner, w[first_of(e) + 1], part(saved[kOutputs]), {.transpose_b = true});
     });
-    const Tensor y = stream.allocate(x.shape());
-    fill(stream, y, 0);
-    for_each_row(saved, [&](std::int64_t n, std::int64_t r, std::int64_t place) {
-      add_to(row(y, r), saved[kGates].data<float>()[place], row(saved[kOutputs], n));
-    });
+    const Tensor y = stream.allocate(x.shape(), x.type());
+    add_rows(stream, saved[kOutputs], saved[kSeats], saved[kGates], y);
     return y.reshape(input.shape());
   }
 
+  /// Rows that are nobody's are zeros throughout: an expert has no bias, and its activation keeps 0.
   Tensor transform_gradient(
       const Pass& pass, Parameters w, Saved& saved, Tensor dy, bool) const override {
     Stream& stream = pass.stream;
-    const Tensor dx = stream.allocate(saved[kX].shape());
-    fill(stream, dx, 0);
-    const Tensor error = dy.reshape(dx.shape());
     const Tensor by_gates = stream.allocate(saved[kGates].shape());
-    fill(stream, by_gates, 0);
-    for_each_row(saved, [&](std::int64_t n, std::int64_t r, std::int64_t place) {
-      float* const output = row(saved[kOutputs], n);
-      const float* const d = row(error, r);
-      by_gates.data<float>()[place] = dot(d, output);
-      std::fill_n(output, o_.width, 0.0f);  // from here on its gradient
-      add_to(output, saved[kGates].data<float>()[place], d);
-    });
-    const Tensor by_inner = stream.allocate(saved[kInner].shape());
-    const Tensor by_hidden = stream.allocate(saved[kHidden].shape());
-    const Tensor by_rows = stream.allocate(saved[kRows].shape());
+    add_rows_gradient(stream,
+                      dy.reshape(saved[kX].shape()),
+                      saved[kSeats],
+                      saved[kGates],
+                      saved[kOutputs],  // from here on its gradient
+                      by_gates);
+    const auto like = [&](Kept kept) {
+      return stream.allocate(saved[kept].shape(), saved[kept].type());
+    };
+    const Tensor by_inner = like(kInner);
+    const Tensor by_hidden = like(kHidden);
+    const Tensor by_rows = like(kRows);
     for_each_expert(saved, [&](std::int64_t e, auto part) {
       const Tensor hidden = part(saved[kHidden]);
       matmul(stream, part(saved[kOutputs]), w[first_of(e) + 1], part(by_inner));
@@ -143,10 +148,18 @@ class Mixture final : public PlainLayer {
               : activation_backward(stream, o_.activation, hidden, part(by_inner), part(by_hidden));
       matmul(stream, part(by_hidden), w[first_of(e)], part(by_rows));
     });
-    for_each_row(saved, [&](std::int64_t n, std::int64_t r, std::int64_t) {
-      add_to(row(dx, r), 1, row(by_rows, n));
-    });
-    saved[kShares] = by_logits(stream, saved, by_gates);
+    const Tensor dx = like(kX);
+    add_rows(stream, by_rows, saved[kSeats], {}, dx);
+    const Tensor by_logits = stream.allocate(saved[kShares].shape());
+    choose_experts_gradient(stream,
+                            {.shares = saved[kShares],
+                             .choices = saved[kChoices],
+                             .gates = saved[kGates],
+                             .by_gates = by_gates,
+                             .firsts = saved[kFirsts],
+                             .balance = part_.rank == 0 ? o_.balance : 0,  // once
+                             .by_logits = by_logits});
+    saved[kShares] = operand(stream, by_logits);
     matmul(stream, saved[kShares], w[0], dx, {.accumulate = true});
     saved[kHidden] = by_hidden;
     return dx.reshape(dy.shape());
@@ -177,147 +190,70 @@ class Mixture final : public PlainLayer {
   /// The first of the two matrices of one of its own experts.
   std::size_t first_of(std::int64_t expert) const { return nth_of(1 + 2 * (expert - own_.first)); }
 
-  static float* row(const Tensor& x, std::int64_t r) { return x.data<float>() + r * x.shape()[1]; }
-
-  void add_to(float* to, float factor, const float* from) const {
-    for (std::int64_t i = 0; i < o_.width; ++i) {
-      to[i] += factor * from[i];
-    }
+  /// The rows of one of its own experts.
+  Tensor part_of(const Saved& saved, const Tensor& all, std::int64_t expert) const {
+    const std::int32_t* const begin = saved[kBegins].data<std::int32_t>() + (expert - own_.first);
+    return all.view(begin[0] * all.shape()[1], {begin[1] - begin[0], all.shape()[1]});
   }
 
-  float dot(const float* a, const float* b) const {
-    double sum = 0;
-    for (std::int64_t i = 0; i < o_.width; ++i) {
-      sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
-    }
-    return static_cast<float>(sum);
-  }
-
-  static Tensor part_of(const Saved& saved, const Tensor& all, std::int64_t expert) {
-    const std::int32_t* const first = saved[kFirst].data<std::int32_t>() + expert;
-    return all.view(first[0] * all.shape()[1], {first[1] - first[0], all.shape()[1]});
-  }
-
-  /// f(expert, part) of each that has rows; part(x) is its rows of x.
+  /// f(expert, part) of each of its own that has rows; part(x) is its rows of x.
   template <class F>
   void for_each_expert(const Saved& saved, F f) const {
-    for (std::int64_t e = 0; e < o_.experts; ++e) {
+    for (std::int64_t e = own_.first; e < own_.first + own_.count; ++e) {
       if (part_of(saved, saved[kRows], e).elements() > 0) {
         f(e, [&, e](const Tensor& all) { return part_of(saved, all, e); });
       }
     }
   }
 
-  /// f(n, r, place): row n of the experts' is row r of x, by the choice at `place`.
-  template <class F>
-  void for_each_row(const Saved& saved, F f) const {
-    const auto places = saved[kPlaces].span<std::int32_t>();
-    for (std::size_t n = 0; n < places.size(); ++n) {
-      f(static_cast<std::int64_t>(n), places[n] / o_.chosen, places[n]);
-    }
-  }
-
-  /// From the logits, which become shares: choices, gates, and the experts' rows.
-  void route(Stream& stream, Saved& saved) const {
+  /// From the logits, which become shares: choices, gates and seats. Returns N.
+  ///
+  /// On a GPU with a capacity all rooms are whole, so that where they begin is known here. Without one it is read back, which waits
+  /// until the GPU has come so far: its queue is empty then, until the first product comes, once a layer and forward. Whole
+  /// rooms would be of all positions, E / k times the rows that there are. Rows come in multiples, so that few shapes of
+  /// products have to be planned, and every expert's are aligned; cuBLASLt's tiles have as many.
+  std::int64_t route(Stream& stream, Saved& saved) const {
     const std::int64_t rows = saved[kX].shape()[0];
     saved[kChoices] = stream.allocate({rows, o_.chosen}, DType::int32);
     saved[kGates] = stream.allocate({rows, o_.chosen});
-    for (std::int64_t r = 0; r < rows; ++r) {
-      choose(row(saved[kShares], r),
-             saved[kChoices].data<std::int32_t>() + r * o_.chosen,
-             row(saved[kGates], r));
-    }
+    choose_experts(stream, saved[kShares], saved[kShares], saved[kChoices], saved[kGates]);
     const double even = static_cast<double>(rows * o_.chosen) / static_cast<double>(o_.experts);
-    const std::size_t room = o_.capacity > 0
-                                 ? static_cast<std::size_t>(std::ceil(o_.capacity * even))
-                                 : nth_of(rows * o_.chosen);
-    std::vector<std::vector<std::int32_t>> of_expert(nth_of(o_.experts));
-    for (std::int64_t choice = 0; choice < o_.chosen; ++choice) {
-      for (std::int64_t r = 0; r < rows; ++r) {
-        const std::int64_t place = r * o_.chosen + choice;
-        auto& places = of_expert[nth_of(saved[kChoices].data<std::int32_t>()[place])];
-        if (places.size() < room) {
-          places.push_back(static_cast<std::int32_t>(place));
-        }
-      }
+    const auto most = static_cast<double>(rows);  // nobody chooses an expert twice
+    const double room = o_.capacity > 0 ? std::min(std::ceil(o_.capacity * even), most) : most;
+    const bool on_gpu = stream.device().kind == DeviceKind::cuda;
+    saved[kSeats] = stream.allocate({rows, o_.chosen}, DType::int32);
+    saved[kFirsts] = stream.allocate({o_.experts}, DType::int32);
+    saved[kBegins] = stream.allocate({own_.count + 1}, DType::int32);
+    const ExpertSeats seats{.experts = o_.experts,
+                            .first = own_.first,
+                            .count = own_.count,
+                            .room = static_cast<std::int64_t>(room),
+                            .whole_rooms = on_gpu && o_.capacity > 0,
+                            .multiple = on_gpu ? kRowsOfProducts : 1,
+                            .choices = saved[kChoices],
+                            .seats = saved[kSeats],
+                            .begins = saved[kBegins],
+                            .firsts = saved[kFirsts]};
+    seat_choices(stream, seats);
+    if (on_gpu) {
+      saved[kBegins] = begins_on_host(stream, seats);
     }
-    std::vector<std::int32_t> first{0};
-    std::vector<std::int32_t> all;
-    for (std::int64_t e = 0; e < o_.experts; ++e) {
-      const bool own = e >= own_.first && e < own_.first + own_.count;
-      const auto& places = own ? of_expert[nth_of(e)] : std::vector<std::int32_t>{};
-      all.insert(all.end(), places.begin(), places.end());
-      first.push_back(static_cast<std::int32_t>(all.size()));
-    }
-    saved[kFirst] = from_host(stream, std::span<const std::int32_t>(first), {std::ssize(first)});
-    saved[kPlaces] = from_host(stream, std::span<const std::int32_t>(all), {std::ssize(all)});
+    return saved[kBegins].data<std::int32_t>()[own_.count];
   }
 
-  /// The softmax in place, the largest ones first, and their gates.
-  void choose(float* shares, std::int32_t* choices, float* gates) const {
-    float* const end = shares + o_.experts;
-    const float largest = *std::max_element(shares, end);
-    double sum = 0;
-    for (float* share = shares; share < end; ++share) {
-      *share = std::exp(*share - largest);
-      sum += static_cast<double>(*share);
+  static Tensor begins_on_host(Stream& stream, const ExpertSeats& seats) {
+    thread_local Stream host{Device{}};
+    Tensor begins = host.allocate(seats.begins.shape(), DType::int32);
+    if (!seats.whole_rooms) {
+      copy(stream, seats.begins, begins);
+      return begins;
     }
-    for (float* share = shares; share < end; ++share) {
-      *share = static_cast<float>(static_cast<double>(*share) / sum);
+    const std::int64_t each = (seats.room + seats.multiple - 1) / seats.multiple * seats.multiple;
+    std::int64_t begin = 0;
+    for (std::int32_t& of_expert : begins.span<std::int32_t>()) {
+      of_expert = static_cast<std::int32_t>(std::exchange(begin, begin + each));
     }
-    double of_chosen = 0;
-    for (std::int64_t k = 0; k < o_.chosen; ++k) {
-      std::int32_t best = -1;
-      for (std::int32_t e = 0; e < o_.experts; ++e) {
-        const bool taken = std::find(choices, choices + k, e) != choices + k;
-        // A NaN is no reason to choose, and may be chosen.
-        best = !taken && (best < 0 || shares[e] > shares[best]) ? e : best;
-      }
-      choices[k] = best;
-      gates[k] = shares[best];
-      of_chosen += static_cast<double>(gates[k]);
-    }
-    for (std::int64_t k = 0; o_.chosen > 1 && k < o_.chosen; ++k) {
-      gates[k] = static_cast<float>(static_cast<double>(gates[k]) / of_chosen);
-    }
-  }
-
-  /// (R, E), from the gradient by the gates, and of the balance.
-  Tensor by_logits(Stream& stream, const Saved& saved, const Tensor& by_gates) const {
-    const std::int64_t rows = saved[kX].shape()[0];
-    const std::int32_t* const choices = saved[kChoices].data<std::int32_t>();
-    std::vector<double> of_balance(nth_of(o_.experts));
-    const auto even = static_cast<double>(rows);
-    for (std::int64_t r = 0; part_.rank == 0 && r < rows; ++r) {  // once
-      of_balance[nth_of(choices[r * o_.chosen])] +=
-          o_.balance * static_cast<double>(o_.experts) / (even * even);
-    }
-    const Tensor result = stream.allocate({rows, o_.experts});
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const float* const shares = row(saved[kShares], r);
-      const float* const gates = row(saved[kGates], r);
-      const float* const d = row(by_gates, r);
-      std::vector<double> by_shares = of_balance;
-      double mean = 0;  // what a gate's gradient loses to the sum that it is divided by
-      double of_chosen = 0;
-      for (std::int64_t k = 0; o_.chosen > 1 && k < o_.chosen; ++k) {
-        mean += static_cast<double>(gates[k]) * static_cast<double>(d[k]);
-        of_chosen += static_cast<double>(shares[choices[r * o_.chosen + k]]);
-      }
-      for (std::int64_t k = 0; k < o_.chosen; ++k) {
-        by_shares[nth_of(choices[r * o_.chosen + k])] +=
-            (static_cast<double>(d[k]) - mean) / (o_.chosen > 1 ? of_chosen : 1);
-      }
-      double along = 0;
-      for (std::int64_t e = 0; e < o_.experts; ++e) {
-        along += by_shares[nth_of(e)] * static_cast<double>(shares[e]);
-      }
-      for (std::int64_t e = 0; e < o_.experts; ++e) {
-        row(result, r)[e] =
-            static_cast<float>(static_cast<double>(shares[e]) * (by_shares[nth_of(e)] - along));
-      }
-    }
-    return result;
+    return begins;
   }
 
   MixtureOptions o_;

@@ -117,6 +117,11 @@ TEST_CASE("dense and recurrent networks are near those in float32", "[gpu]") {
   check_near("lstm { layers: 1 width: 24 }", FakeData({9}, true, 11), 5, 11);
   check_near("gpt { layers: 2 width: 48 heads: 3 }", FakeData({70}, true, 11), 3, 11);
   check_near("llama { layers: 2 width: 48 heads: 3 kv_heads: 1 }", FakeData({70}, true, 11), 3, 11);
+  // All experts: near a tie a rounding would choose another one.
+  check_near("llama { layers: 1 width: 48 heads: 3 experts: 3 chosen: 3 hidden: 40 }",
+             FakeData({70}, true, 11),
+             3,
+             11);
 }
 
 TEST_CASE("convolutional networks are near those in float32", "[gpu]") {
