@@ -476,6 +476,9 @@ TEST_CASE("--set names what is wrong, what is near and what is legal", "[message
   CHECK(set_error("pipeline.schedule=gpype") ==
         "pipeline.schedule: \"gpype\" is not one of its values, did you mean \"gpipe\"?" +
             kSchedules);
+  CHECK(set_error("pipeline.schedule=dual_pipe") ==
+        "pipeline.schedule: \"dual_pipe\" is not one of its values, did you mean \"dual_pipe_v\"?" +
+            kSchedules);
   CHECK(set_error("pipeline.schedule=") ==
         "pipeline.schedule: \"\" is not one of its values" + kSchedules);
   CHECK(set_error("clock.link=0.5") ==
