@@ -1,6 +1,7 @@
 // Whole runs on a GPU, on threads, with a stream a stage:
 //   - they give what the CPU gives, up to rounding
 //   - synchronous schedules over one and two stages give the same bits, and so does a second run
+//   - experts divided among parts give what they give on the CPU
 //   - replicas learn through codecs what they learn on the CPU
 //   - on two GPUs stages give the bits of one GPU, and replicas add up by NCCL what they add up on the CPU
 //   - nothing is allocated after the first run
@@ -115,6 +116,22 @@ TEST_CASE("on a GPU two stages give the bits of one", "[gpu]") {
     const Outcome first = run_on(kGpu, network, one);
     CHECK(same(run_on(kGpu, network, two).weights, first.weights));
     CHECK(same(run_on(kGpu, network, one).weights, first.weights));
+  }
+}
+
+TEST_CASE("on a GPU experts divided among parts give what they give on the CPU", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  const std::vector<std::string> parts{"pipeline.width=2"};
+  for (const std::string& network : {experts(""), experts("capacity: 0.75")}) {
+    const Outcome here = run_on({}, network, parts);
+    const Outcome there = run_on(kGpu, network, parts);
+    INFO(network << there.ending.cause);
+    REQUIRE(here.ending.exit_code == 0);
+    REQUIRE(there.ending.exit_code == 0);
+    CHECK(relative_distance(there.weights, here.weights) < 1e-5);
+    CHECK(same(run_on(kGpu, network, parts).weights, there.weights));
   }
 }
 
