@@ -7,8 +7,9 @@ troupe_packages=(g++ cmake ninja-build libdnnl-dev libcaf-dev libprotobuf-dev pr
                  libcli11-dev zlib1g-dev libarchive-dev libpng-dev libjpeg-dev libtiff-dev libwebp-dev libstb-dev
                  libssl-dev libcpp-httplib-dev prometheus-cpp-dev libcurl4-openssl-dev libeigen3-dev)
 
-# What a verb makes use of where it is there, and tells where it is not: gnuplot draws the curves of `troupe compare`.
-troupe_optional_packages=(gnuplot-nox)
+# What is made use of where it is there, and told where it is not: gnuplot draws the curves of `troupe compare`, UCX carries tensors
+# between processes (`troupe run --transport ucx`).
+troupe_optional_packages=(gnuplot-nox libucx-dev pkg-config)
 
 # Boost.Context: threads of a GPU that the CPU plays.
 troupe_test_packages=(catch2 clang-format-14 python3 git libboost-context-dev)

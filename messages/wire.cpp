@@ -84,6 +84,7 @@ std::string hello_frame(std::uint32_t from,
   hello.set_memory_descriptor(greeting.memory.descriptor);
   hello.set_stream(greeting.stream);
   hello.set_streams(greeting.streams);
+  hello.set_address(std::move(greeting.address));
   return hello.SerializeAsString();
 }
 
@@ -108,7 +109,13 @@ Greeting check_hello(std::span<const std::byte> frame,
   if (hello.streams() < 1 || hello.streams() > kStreamsMax || hello.stream() > hello.streams()) {
     throw WireError("a greeting names a stream that does not exist");
   }
-  return {hello.stream(), hello.streams(), {hello.memory_pid(), hello.memory_descriptor()}};
+  if (hello.address().size() > kAddressBytesMax) {
+    throw WireError("a greeting has an address that is too long");
+  }
+  return {hello.stream(),
+          hello.streams(),
+          {hello.memory_pid(), hello.memory_descriptor()},
+          hello.address()};
 }
 
 void check_parcel(const Parcel& parcel) {

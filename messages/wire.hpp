@@ -60,12 +60,13 @@ struct Parcel {
   Archived content{};
 };
 
-constexpr std::uint32_t kWireProtocol = 13;                    // both ends must have the same
+constexpr std::uint32_t kWireProtocol = 14;                    // both ends must have the same
 constexpr std::size_t kFrameBytesMax = std::size_t{16} << 20;  // of a header
 constexpr std::uint32_t kStreamsMax = 8;                       // for the tensors of a channel
-constexpr std::size_t kHelloBytesMax = 256;                    // of a greeting
-constexpr std::size_t kTensorsMax = 1 << 16;                   // of a parcel
-constexpr std::size_t kParcelBytesMax = std::size_t{4} << 30;  // of its tensors
+constexpr std::size_t kAddressBytesMax = 4096;  // of UCX, which grows with the devices of a host
+constexpr std::size_t kHelloBytesMax = 256 + kAddressBytesMax;  // of a greeting
+constexpr std::size_t kTensorsMax = 1 << 16;                    // of a parcel
+constexpr std::size_t kParcelBytesMax = std::size_t{4} << 30;   // of its tensors
 
 /// Where the elements of a tensor lie in memory that both ends have.
 struct Place {
@@ -90,6 +91,7 @@ struct Greeting {
   std::uint32_t stream = 0;   // 0: for headers; from 1: for tensors
   std::uint32_t streams = 1;  // for tensors, that the end that connects makes
   MemoryOffer memory{};
+  std::string address{};  // of UCX; empty: tensors take streams
 };
 
 /// Takes as long wherever they differ, so that its time tells a stranger nothing.

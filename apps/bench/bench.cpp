@@ -38,7 +38,9 @@ const std::vector<Bench>& benches() {
     }
     add("actors", [](double seconds) { return Rows{actors_against_loop(seconds)}; });
     add("hop", hops);
-    add("channel", channels);
+    these.push_back({"channel", [](const BenchOptions& options, double seconds) {
+                       return channels(seconds, options.ucx ? Transport::ucx : Transport::streams);
+                     }});
     these.push_back({"processes", [](const BenchOptions&, double seconds) {
                        return two_processes(seconds);
                      }});

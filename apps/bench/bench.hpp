@@ -14,6 +14,7 @@ struct BenchOptions {
   std::vector<std::string> names{};  // empty: all but those that need a GPU or PyTorch
   bool quick = false;                // less than a tenth of the time, each comparison once; noisy
   std::string python = "python3";    // for "peers"
+  bool ucx = false;                  // for "channel": tensors take UCX
 };
 
 /// Measures the rows named and prints one table to `out`. Returns the exit code.

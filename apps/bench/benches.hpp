@@ -3,6 +3,7 @@
 
 #include "apps/bench/measure.hpp"
 #include "kernels/result.hpp"
+#include "runtime/cluster/tensor_plane.hpp"
 
 #include <string>
 
@@ -17,8 +18,8 @@ Row two_stages(double seconds);
 /// What tensors between two processes cost beside bytes over a bare connection. A row a size: MB/s of tensors over a channel
 /// (runtime/cluster/channel.hpp), and of as many bytes over a pair of the machine's own sockets, in turn; then the same
 /// between hosts, over TCP of the loopback device and encrypted, beside bare TCP. Both ends are in this process, with memory
-/// and threads of their own.
-Rows channels(double seconds);
+/// and threads of their own. With Transport::ucx what is between hosts is not encrypted. Error (usage): there is no UCX.
+Result<Rows> channels(double seconds, Transport transport);
 
 /// Bytes a second of each codec, encoding and decoding, and of a triad in turn.
 Rows codecs_bandwidth(double seconds);

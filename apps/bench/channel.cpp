@@ -5,6 +5,7 @@
 #include "kernels/wording.hpp"
 #include "messages/tensor_bytes.hpp"
 #include "runtime/cluster/tcp.hpp"
+#include "runtime/cluster/ucx_plane.hpp"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -42,6 +43,11 @@ Channel::Events events(std::function<void(Parcel)> parcel) {
 /// What lies between the two ends.
 enum class Between { processes, hosts };
 
+struct Way {
+  Between between;
+  Transport transport;
+};
+
 void connect_ends(Channel& from, Channel& to, Between between) {
   if (between == Between::hosts) {
     const std::string endpoint = from.listen_at(1, kLoopback);
@@ -53,16 +59,16 @@ void connect_ends(Channel& from, Channel& to, Between between) {
 }
 
 /// Seconds for `count` tensors of `size` bytes.
-double over_channel(Between between, std::int64_t size, std::int64_t count) {
+double over_channel(const Way& way, std::int64_t size, std::int64_t count) {
   Stream stream(Device{});
   const Tensor tensor = stream.allocate({size / 4});
   fill(stream, tensor, 1);
   std::mutex mutex;
   std::condition_variable changed;
   std::int64_t got = 0;
-  Channel from(0, "bench");
-  Channel to(1, "bench");
-  connect_ends(from, to, between);
+  Channel from(0, "bench", 0, 0, way.transport);
+  Channel to(1, "bench", 0, 0, way.transport);
+  connect_ends(from, to, way.between);
   from.open(events([](Parcel) {}));
   to.open(events([&](Parcel) {
     const std::lock_guard lock(mutex);
@@ -83,7 +89,7 @@ double over_channel(Between between, std::int64_t size, std::int64_t count) {
 
 /// Seconds that each of `count` parcels without a tensor takes to the other end and back, in rising order. `full`: tensors
 /// of 16 MiB are on their way to the same end all the time.
-std::vector<double> round_trips(Between between, bool full, int count) {
+std::vector<double> round_trips(const Way& way, bool full, int count) {
   Stream stream(Device{});
   const Tensor tensor = stream.allocate({16 * kMebibyte / 4});
   fill(stream, tensor, 1);
@@ -93,9 +99,9 @@ std::vector<double> round_trips(Between between, bool full, int count) {
   std::int64_t got = 0;
   int back = 0;
   bool over = !full;
-  Channel from(0, "bench");
-  Channel to(1, "bench");
-  connect_ends(from, to, between);
+  Channel from(0, "bench", 0, 0, way.transport);
+  Channel to(1, "bench", 0, 0, way.transport);
+  connect_ends(from, to, way.between);
   const auto count_one = [&](auto& what) {
     const std::lock_guard lock(mutex);
     ++what;
@@ -192,7 +198,7 @@ double over_sockets(Between between, std::int64_t size, std::int64_t count) {
 }
 
 /// A row a size.
-void add_rows(Rows& rows, Between between, double seconds) {
+void add_rows(Rows& rows, const Way& way, double seconds) {
   for (const std::int64_t mebibytes : {1, 16, 64}) {
     const std::int64_t size = mebibytes * kMebibyte;
     const auto count =
@@ -202,16 +208,19 @@ void add_rows(Rows& rows, Between between, double seconds) {
     std::vector<double> shares;
     for (int round = 0; round < turns(seconds, 5); ++round) {
       const double bytes = static_cast<double>(size * count);
-      rates.push_back(bytes / over_channel(between, size, count));
-      bare.push_back(bytes / over_sockets(between, size, count));
+      rates.push_back(bytes / over_channel(way, size, count));
+      bare.push_back(bytes / over_sockets(way.between, size, count));
       shares.push_back(rates.back() / bare.back());
     }
-    const bool hosts = between == Between::hosts;
+    const bool hosts = way.between == Between::hosts;
+    const bool ucx = way.transport == Transport::ucx;
     rows.push_back(
         {concat("tensors of ",
                 mebibytes,
-                hosts ? " MiB between two hosts' ends, encrypted"
-                      : " MiB between two processes' ends"),
+                hosts ? " MiB between two hosts' ends" : " MiB between two processes' ends",
+                ucx     ? " over UCX"
+                : hosts ? ", encrypted"
+                        : ""),
          number("%.0f MB/s", median(rates) / 1e6),
          number(hosts ? "bare TCP, %.0f MB/s" : "bare sockets, %.0f MB/s", median(bare) / 1e6),
          number("%.0f %%", 100 * median(shares)),
@@ -221,10 +230,10 @@ void add_rows(Rows& rows, Between between, double seconds) {
 
 /// What machines have to say to those of another process, beside tensors that others send there: the middle round trip,
 /// and the 99th of a hundred, alone and beside tensors.
-Row control_row(Between between, double seconds) {
+Row control_row(const Way& way, double seconds) {
   const int count = std::max(20, static_cast<int>(seconds * 100));
   const auto both = [&](bool full) {
-    const std::vector<double> trips = round_trips(between, full, count);
+    const std::vector<double> trips = round_trips(way, full, count);
     const auto at = [&](double share) {
       return 1e3 * trips[static_cast<std::size_t>(share * static_cast<double>(trips.size()))];
     };
@@ -232,21 +241,24 @@ Row control_row(Between between, double seconds) {
   };
   const std::string alone = both(false);
   return {fill_in("a small parcel to another {} and back beside tensors, p50 and p99",
-                  between == Between::hosts ? "host" : "process"),
+                  way.between == Between::hosts ? "host" : "process"),
           both(true),
           "alone " + alone,
           "",
-          between == Between::hosts ? "<= 2, 10 ms" : "<= 1, 10 ms"};
+          way.between == Between::hosts ? "<= 2, 10 ms" : "<= 1, 10 ms"};
 }
 
 }  // namespace
 
-Rows channels(double seconds) {
+Result<Rows> channels(double seconds, Transport transport) {
+  if (transport == Transport::ucx) {
+    TROUPE_TRY(check_ucx());
+  }
   Rows rows;
-  add_rows(rows, Between::processes, seconds);
-  add_rows(rows, Between::hosts, seconds);
-  rows.push_back(control_row(Between::processes, seconds));
-  rows.push_back(control_row(Between::hosts, seconds));
+  add_rows(rows, {Between::processes, transport}, seconds);
+  add_rows(rows, {Between::hosts, transport}, seconds);
+  rows.push_back(control_row({Between::processes, transport}, seconds));
+  rows.push_back(control_row({Between::hosts, transport}, seconds));
   return rows;
 }
 

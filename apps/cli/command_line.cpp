@@ -166,8 +166,7 @@ std::unique_ptr<Verbs> declare_verbs() {
                                 .doc = "the keys of an experiment that have to do with WORD",
                                 .type = "WORD",
                                 .refuse_empty = "name a word, such as rate"});
-      syntax.footer =
-          "Presets: troupe run --list. Keys: troupe keys, troupe help KEY.\n" + registered_help();
+      syntax.footer = "Presets: troupe run --list. Keys: troupe help KEY.\n" + registered_help();
     }
     if (syntax.name == "completion") {
       syntax.options.push_back({.names = "SHELL",

@@ -186,12 +186,13 @@ std::string verb_help(const ProgramText& program, const Syntax& verb, bool whole
   if (whole || std::count(all.begin(), all.end(), '\n') <= static_cast<std::ptrdiff_t>(kLines)) {
     return all;
   }
-  return fill_in("{}{}{}All of each option: {} help {}\n",
-                 begin,
-                 option_lines(options, false),
-                 verb.footer,
-                 program.name,
-                 verb.name);
+  std::string end = verb.footer;
+  const std::string more = concat("More: ", program.name, " help ", verb.name, '\n');
+  const std::size_t last = end.size() < 2 ? 0 : end.size() - 1 - end.rfind('\n', end.size() - 2);
+  if (last > 0 && last + more.size() <= kColumns) {
+    end.back() = ' ';
+  }
+  return concat(begin, option_lines(options, false), end, more);
 }
 
 Result<Request> parse_words(int argc,

@@ -165,6 +165,7 @@ Attempt Attempts::try_once() {
              .bounds = run_bounds(blueprint_, placement_.process_of.size()),
              .program = players_.program,
              .hosts = players_.hosts,
+             .transport = players_.transport,
              .credentials = players_.credentials,
              .meeting = meeting_,
              .returns_max = players_.back.value_or(kReturnsMax),

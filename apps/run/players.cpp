@@ -9,6 +9,7 @@
 #include "messages/experiment.hpp"
 #include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/tls.hpp"
+#include "runtime/cluster/ucx_plane.hpp"
 
 #include <algorithm>
 #include <ostream>
@@ -27,6 +28,22 @@ Result<void> add_hosts(Players& players, const std::string& file) {
   players.hosts = *std::move(hosts);
   players.processes = static_cast<int>(players.hosts.size()) + 1;
   return {};
+}
+
+/// Where something lies between the processes that others may read, UCX needs a word of the user.
+Result<void> add_transport(Players& players, const PlayerArguments& arguments) {
+  const bool over_ssh = std::ranges::any_of(
+      players.hosts, [](const HostPlace& place) { return place.address.port == 0; });
+  if (arguments.transport == kStreams) {
+    return {};
+  }
+  if ((players.credentials || over_ssh) && !arguments.trusted_network) {
+    return Error{ErrorKind::usage,
+                 "--transport ucx encrypts no tensor that goes between hosts; if nobody else is on "
+                 "their network, say so by --trusted-network"};
+  }
+  players.transport = Transport::ucx;
+  return prefixed("--transport ucx: ", check_ucx());
 }
 
 Result<void> add_ranks(Players& players, bool with_keys) {
@@ -95,6 +112,16 @@ std::vector<CommandOption> player_options(PlayerArguments& arguments) {
        .doc = "this host's folder of `troupe keys`; for hosts that are reached over a network",
        .type = "DIR",
        .refuse_empty = kEmptyFolder},
+      {.names = "--transport",
+       .value = &arguments.transport,
+       .doc =
+           "what carries tensors: streams or ucx (default: streams); with ucx all processes need "
+           "UCX (`troupe doctor`), and nothing of them is encrypted",
+       .type = "NAME",
+       .legal = {kStreams, kUcx}},
+      {.names = "--trusted-network",
+       .value = &arguments.trusted_network,
+       .doc = "--transport ucx may go between hosts; nobody else is on their network"},
       {.names = "--program",
        .value = &arguments.program,
        .doc = "what is started as the others here (default: this program)",
@@ -121,9 +148,15 @@ Result<Players> players_of(const PlayerArguments& arguments) {
                  "--restarts goes with --processes N, --hosts FILE or --join env"};
   }
   if (arguments.hosts.empty() && arguments.join.empty()) {
-    return arguments.keys.empty()
-               ? Result<Players>(players)
-               : Error{ErrorKind::usage, "--keys goes with --hosts FILE or --join env"};
+    if (!arguments.keys.empty()) {
+      return Error{ErrorKind::usage, "--keys goes with --hosts FILE or --join env"};
+    }
+    if (arguments.transport == kUcx && players.processes == 1) {
+      return Error{ErrorKind::usage,
+                   "--transport goes with --processes N, --hosts FILE or --join env"};
+    }
+    TROUPE_TRY(add_transport(players, arguments));
+    return players;
   }
   if (arguments.processes > 1 || (!arguments.hosts.empty() && !arguments.join.empty())) {
     return Error{ErrorKind::usage,
@@ -138,6 +171,7 @@ Result<Players> players_of(const PlayerArguments& arguments) {
     }
     players.credentials = std::make_shared<const Credentials>(*std::move(credentials));
   }
+  TROUPE_TRY(add_transport(players, arguments));
   return players;
 }
 

@@ -78,6 +78,25 @@ void play(const Blueprint& blueprint, Cast cast, Node& node, MetricsServer* metr
   run_on_threads(cast, records, options);
 }
 
+/// Error (lost) where the lead's tensors take another way than `transport` (empty: any), or one that this host's `keys` do not
+/// protect and that nobody has said is safe.
+Result<void> check_transport(const Invitation& invitation,
+                             const std::string& transport,
+                             bool keys,
+                             bool trusted_network) {
+  const std::string leads = invitation.ucx.empty() ? kStreams : kUcx;
+  if (!transport.empty() && transport != leads) {
+    return lost_error(
+        "the lead has --transport {}, this process {}; all need the same", leads, transport);
+  }
+  if (leads == kUcx && keys && !trusted_network) {
+    return lost_error(
+        "the lead has --transport ucx, which encrypts nothing; this node has --keys and needs "
+        "--trusted-network, too");
+  }
+  return {};
+}
+
 struct Played {
   int exit_code = 0;
   bool again = false;    // the lead may begin the run again, with this process
@@ -140,15 +159,15 @@ std::unique_ptr<ControlStream> standard_stream() {
 /// What a node that listens does with a visitor.
 class Host {
  public:
-  Host(Console& console, const Credentials* credentials, std::string address)
-      : console_(console), credentials_(credentials), address_(std::move(address)) {}
+  Host(Console& console, const Credentials* credentials, const NodeOptions& options)
+      : console_(console), credentials_(credentials), options_(options) {}
 
   /// In a process of its own.
   int play(const Visit& visit, const Seat& seat) const {
     end_with_the_starter();
     mind_the_lead_alone();
     const Patience patience{.until = visit.until};
-    const std::string host = address_.empty() ? near_host(visit.socket) : address_;
+    const std::string host = options_.address.empty() ? near_host(visit.socket) : options_.address;
     std::string who = visit.who;
     auto lead = stream_to(visit, patience, who);
     if (!lead) {
@@ -159,6 +178,10 @@ class Host {
       return turn_away(who, "it has not sent the first message of a lead in time");
     }
     Result<void> fits = check_invitation(*invitation, version());
+    if (fits) {
+      fits = check_transport(
+          *invitation, options_.transport, credentials_ != nullptr, options_.trusted_network);
+    }
     if (fits && !seat.take()) {
       fits = Error{ErrorKind::lost, "this node plays another run now"};
     }
@@ -203,7 +226,7 @@ class Host {
 
   Console& console_;
   const Credentials* credentials_;  // none: who comes is of this machine
-  std::string address_;
+  const NodeOptions& options_;
 };
 
 /// A lead, and what it wants of this process.
@@ -258,7 +281,12 @@ Result<Played> come_and_play(Console& console,
     return Error{invitation.refusal->kind,
                  concat("the lead at ", ranks.lead.text(), ": ", invitation.refusal->message)};
   }
-  if (auto fits = check_invitation(invitation, version()); !fits) {
+  Result<void> fits = check_invitation(invitation, version());
+  if (fits) {
+    fits = check_transport(
+        invitation, players.transport == Transport::ucx ? kUcx : kStreams, false, true);
+  }
+  if (!fits) {
     refuse_invitation(*lead, fits.error());
     return fits.error();
   }
@@ -288,7 +316,10 @@ Result<int> play_as_started() {
                  "node: name --listen HOST:PORT to wait for leads here (`troupe run --processes` "
                  "starts its own)"};
   }
-  TROUPE_TRY(check_invitation(*invitation, version()));
+  if (auto fits = check_invitation(*invitation, version()); !fits) {
+    refuse_invitation(*lead, fits.error());
+    return fits.error();
+  }
   return play_part(*invitation, std::move(lead), "").exit_code;
 }
 
@@ -333,7 +364,7 @@ Result<int> play_for_visitors(Console& console, const NodeOptions& options) {
   TROUPE_TRY(listening);
   console.err << "troupe: listening at " << near_address(*listening)
               << (credentials ? " as " + credentials->name() : "") << std::endl;
-  const Host host(console, credentials ? &*credentials : nullptr, options.address);
+  const Host host(console, credentials ? &*credentials : nullptr, options);
   return receive({.listening = *listening,
                   .once = options.once,
                   .play =

@@ -21,12 +21,18 @@ struct Console;
 /// topologies/placement.hpp has the rest.
 Result<void> check_processes(const proto::Experiment& experiment, std::int64_t processes);
 
-/// --processes, --hosts, --join, --keys, --back, --restarts, --restart-wait and --program.
+/// Values of --transport.
+inline constexpr const char* kStreams = "streams";
+inline constexpr const char* kUcx = "ucx";
+
+/// --processes, --hosts, --join, --keys, --transport, --trusted-network, --back, --restarts, --restart-wait and --program.
 struct PlayerArguments {
   std::int64_t processes = 1;
   std::string hosts{};
   std::string keys{};
   std::string join{};
+  std::string transport = kStreams;
+  bool trusted_network = false;
   std::int64_t back = -1;  // not given
   std::int64_t restarts = 0;
   std::int64_t restart_wait = 60;  // seconds
@@ -40,6 +46,7 @@ struct Players {
   int processes = 1;                                 // with this one
   std::vector<HostPlace> hosts{};                    // of the others; none: they are started here
   std::shared_ptr<const Credentials> credentials{};  // for hosts that are not this machine
+  Transport transport = Transport::streams;          // of tensors
   std::optional<Ranks> ranks{};                      // where something else has started all of them
   std::optional<int> back{};  // how often the place of each that is lost is to be taken again
   int restarts = 0;           // how often the run begins again that cannot go on without one
@@ -70,6 +77,8 @@ struct NodeOptions {
   std::string listen{};
   std::string keys{};
   std::string address{};
+  std::string transport{};  // that a lead must have; empty: any
+  bool trusted_network = false;
   bool once = false;
   bool over_ssh = false;
 };

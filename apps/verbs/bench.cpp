@@ -1,6 +1,7 @@
 // troupe bench: the budgets of the project on this machine.
 #include "apps/bench/bench.hpp"
 
+#include "apps/run/processes.hpp"
 #include "apps/verbs/verb.hpp"
 #include "kernels/sequences.hpp"
 #include "runtime/schemes/registry.hpp"
@@ -11,6 +12,7 @@ namespace troupe {
 
 Command declare_bench() {
   auto options = std::make_shared<BenchOptions>();
+  auto transport = std::make_shared<std::string>(kStreams);
   return {
       .options = {{.names = "ROWS",
                    .value = &options->names,
@@ -25,8 +27,14 @@ Command declare_bench() {
                   {.names = "--python",
                    .value = &options->python,
                    .doc = "for peers and gpu-peers: a Python that has torch (default: " +
-                          options->python + ")"}},
-      .action = [options](Console& console) {
+                          options->python + ")"},
+                  {.names = "--transport",
+                   .value = transport.get(),
+                   .doc = "for channel: what carries tensors, streams or ucx (default: streams)",
+                   .type = "NAME",
+                   .legal = {kStreams, kUcx}}},
+      .action = [options, transport](Console& console) {
+        options->ucx = *transport == kUcx;
         return run_bench(*options, console.out, console.err);
       }};
 }

@@ -10,6 +10,7 @@
 #include "kernels/tiles.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/cluster/tls.hpp"
+#include "runtime/cluster/ucx_plane.hpp"
 
 #include <caf/config.hpp>
 #include <google/protobuf/stubs/common.h>
@@ -130,6 +131,7 @@ int doctor(Console& console) {
        {"NCCL", nccl_version().empty() ? "none: no sums between GPUs by it" : nccl_version()},
        {"CAF", caf_version()},
        {"TLS", tls_words()},
+       {"UCX", ucx_words()},
        {"protobuf", protobuf_version()},
        {"will use",
         concat("one thread a stage on cpu, so up to ",

@@ -11,9 +11,11 @@ Result<int> play(Console& console, const NodeOptions& options) {
   if (!options.listen.empty() && options.over_ssh) {
     return Error{ErrorKind::usage, "node: --listen and --stdio exclude each other"};
   }
-  if (options.listen.empty() &&
-      (options.once || !options.keys.empty() || !options.address.empty())) {
-    return Error{ErrorKind::usage, "node: --keys, --address and --once go with --listen HOST:PORT"};
+  if (options.listen.empty() && (options.once || options.trusted_network || !options.keys.empty() ||
+                                 !options.address.empty() || !options.transport.empty())) {
+    return Error{ErrorKind::usage,
+                 "node: --keys, --address, --transport, --trusted-network and --once go with "
+                 "--listen HOST:PORT"};
   }
   if (options.over_ssh) {
     return play_over_ssh();
@@ -41,6 +43,16 @@ Command declare_node() {
                        .doc = "where the other hosts reach this one (default: the address that the "
                               "lead has connected to)",
                        .type = "IP"},
+                      {.names = "--transport",
+                       .value = &options->transport,
+                       .doc = "refuse leads whose tensors take another: streams or ucx (default: "
+                              "what the lead says)",
+                       .type = "NAME",
+                       .legal = {kStreams, kUcx}},
+                      {.names = "--trusted-network",
+                       .value = &options->trusted_network,
+                       .doc = "nobody else is on the network, so that leads may use --transport "
+                              "ucx, which does not encrypt"},
                       {.names = "--once", .value = &options->once, .doc = "end after one run"},
                       {.names = "--stdio",
                        .value = &options->over_ssh,

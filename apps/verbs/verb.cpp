@@ -32,8 +32,8 @@ std::vector<CommandOption> experiment_options(ExperimentArguments& arguments,
   std::vector<CommandOption> options{
       {.names = "EXPERIMENT",
        .value = &arguments.experiment,
-       .doc = fill_in("a preset, or a .textproto or .json file (default: {}); where data.csv or "
-                      "data.arrays is set, {}, and where data.folder is, {}",
+       .doc = fill_in("a preset, or an experiment's file (default: {}); .textproto or .json; where "
+                      "data.csv or data.arrays is set, {}, and where data.folder is, {}",
                       kDefaultPreset,
                       kOwnDataPreset,
                       kOwnImagesPreset)}};

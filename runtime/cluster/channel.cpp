@@ -4,6 +4,7 @@
 #include "runtime/cluster/local_socket.hpp"
 #include "runtime/cluster/started_process.hpp"
 #include "runtime/cluster/tcp.hpp"
+#include "runtime/cluster/ucx_plane.hpp"
 #include "runtime/system/room.hpp"
 
 #include <sys/eventfd.h>
@@ -26,15 +27,19 @@ int streams_that_suit() {
 
 }  // namespace
 
-Channel::Channel(int self, std::string token, std::uint32_t life, int streams)
+Channel::Channel(int self, std::string token, std::uint32_t life, int streams, Transport transport)
     : self_(self),
       token_(std::move(token)),
       life_(life),
       streams_(streams > 0 ? streams : streams_that_suit()),
+      ucx_(transport == Transport::ucx),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   check_room_for_threads(streams_ + 2);  // the channel's, and the one that does a node's errands
   if (wake_ < 0) {
     throw std::runtime_error("an eventfd failed");
+  }
+  if (ucx_) {
+    plane_ = make_ucx_plane(plane_events());
   }
 }
 
@@ -53,7 +58,9 @@ std::unique_ptr<Channel::Peer> Channel::new_peer(int number,
   auto peer = std::make_unique<Peer>(number, life, std::move(public_key));
   if (peer->key.empty()) {  // sockets of this host need none
     peer->pid = pid;
-    peer->lends.emplace();
+    if (!ucx_) {
+      peer->lends.emplace();
+    }
   }
   return peer;
 }
@@ -112,20 +119,24 @@ void Channel::open(Events events) {
     peer->traffic->heard = std::chrono::steady_clock::now();
     hosts = hosts || !peer->on_this_host();
   }
-  const int threads = hosts ? streams_ : 1;
-  plane_.emplace(threads,
-                 TensorPlane::Events{.arrived =
-                                         [this] {
-                                           ++arrived_;
-                                           wake();
-                                         },
-                                     .failed =
-                                         [this](const std::string& why) {
-                                           const std::lock_guard lock(mutex_);
-                                           failure_ = why;
-                                           wake();
-                                         }});
+  if (!ucx_) {
+    plane_ = TensorPlane::of_streams(hosts ? streams_ : 1, plane_events());
+  }
   thread_ = std::thread([this] { work(); });
+}
+
+TensorPlane::Events Channel::plane_events() {
+  return {.arrived =
+              [this] {
+                ++arrived_;
+                wake();
+              },
+          .failed =
+              [this](const std::string& why) {
+                const std::lock_guard lock(mutex_);
+                failure_ = why;
+                wake();
+              }};
 }
 
 std::vector<int> Channel::peers() const {

@@ -14,7 +14,8 @@
 // all streams, those for tensors with the first tensor of either end. Until it has answered the other end's greeting, with an
 // empty frame or anything else, the other end says nothing more.
 //
-// On one host tensors of messages lie in memory that both processes have (shared_memory.hpp), as far as there is room.
+// On one host tensors of messages lie in memory that both processes have (shared_memory.hpp), as far as there is room. With
+// Transport::ucx there are no such memory and no streams for tensors: UCX takes them all, and finds its own ways (ucx_plane.hpp).
 //
 // What a peer has not taken yet waits in the queue, as it would in a mailbox of the same process: the machines' protocol
 // bounds it.
@@ -65,8 +66,12 @@ class Channel {
   static constexpr std::chrono::milliseconds kTick{20};
 
   /// Of process `self`, which has come back `life` times. `streams`: for tensors, between hosts, to each peer that this
-  /// end connects to; 0: as many as suit this host. Throws std::runtime_error where sockets cannot be had.
-  Channel(int self, std::string token, std::uint32_t life = 0, int streams = 0);
+  /// end connects to; 0: as many as suit this host. Throws std::runtime_error where sockets, or UCX, cannot be had.
+  Channel(int self,
+          std::string token,
+          std::uint32_t life = 0,
+          int streams = 0,
+          Transport transport = Transport::streams);
   ~Channel();
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;
@@ -136,6 +141,7 @@ class Channel {
   struct Visitor;
   struct Peer;
 
+  TensorPlane::Events plane_events();
   Peer& make_peer(int number, std::string public_key, pid_t pid);
   std::unique_ptr<Peer> new_peer(int number, std::uint32_t life, std::string public_key, pid_t pid);
 
@@ -156,6 +162,7 @@ class Channel {
   // channel_meeting.cpp
   std::unique_ptr<FrameStream> line_over(const Peer& peer, int socket, RunKeys::End end) const;
   std::unique_ptr<FrameStream> line_to(Peer& peer, std::uint32_t stream);
+  Greeting greeting(const Peer& peer, std::uint32_t stream, std::uint32_t streams) const;
   void reach(Peer& peer);
   void tensors_follow(Peer& peer);
   void reach_for_tensors(Peer& peer);
@@ -172,9 +179,10 @@ class Channel {
   std::string token_;
   std::uint32_t life_;
   int streams_;
+  const bool ucx_;  // takes the tensors
   RunKeys keys_;
   int wake_;  // an eventfd: something has been queued or dropped, or a tensor has come
-  std::optional<TensorPlane> plane_;
+  std::unique_ptr<TensorPlane> plane_;  // of streams: from open() on
   std::map<int, std::unique_ptr<Peer>> peers_;
   Events events_;
 

@@ -43,13 +43,17 @@ std::unique_ptr<FrameStream> Channel::line_to(Peer& peer, std::uint32_t stream) 
   }
   auto line = line_over(peer, socket, RunKeys::End::connects);
   const auto streams = static_cast<std::uint32_t>(peer.on_this_host() ? 1 : streams_);
-  line->say(hello_frame(static_cast<std::uint32_t>(self_),
-                        token_,
-                        peer.life,
-                        {.stream = stream,
-                         .streams = streams,
-                         .memory = peer.lends ? peer.lends->offer() : MemoryOffer{}}));
+  line->say(hello_frame(
+      static_cast<std::uint32_t>(self_), token_, peer.life, greeting(peer, stream, streams)));
   return line;
+}
+
+/// What this end says of itself, and of a stream.
+Greeting Channel::greeting(const Peer& peer, std::uint32_t stream, std::uint32_t streams) const {
+  return {.stream = stream,
+          .streams = streams,
+          .memory = peer.lends ? peer.lends->offer() : MemoryOffer{},
+          .address = plane_->address()};
 }
 
 /// Connects to who has not greeted yet, now and again.
@@ -97,7 +101,7 @@ void Channel::look_for_cut(const Peer& peer) {
   }
   const PeerTraffic::Time cut = peer.traffic->cut;
   if (cut != PeerTraffic::Time{} && std::chrono::steady_clock::now() - cut > kCutMax) {
-    throw WireError("a stream of its channel is closed");
+    throw WireError(peer.traffic->why.load());
   }
 }
 
@@ -137,7 +141,7 @@ void Channel::meet(Peer& peer, const std::vector<pollfd>& polled) {
   std::erase_if(peer.visitors, [&](Visitor& visitor) {
     return visitor.line && visitor.line->ready(polled) && meet(peer, visitor);
   });
-  if (peer.link && peer.link->complete()) {
+  if (peer.link && peer.heard && peer.link->complete()) {
     peer.stop_listening();
     peer.visitors.clear();
   } else if (come) {
@@ -166,10 +170,7 @@ bool Channel::meet(Peer& peer, Visitor& visitor) {
     peer.host = visitor.host;
     peer.traffic->cut = PeerTraffic::Time{};
     peer.line->say(hello_frame(
-        static_cast<std::uint32_t>(self_),
-        token_,
-        peer.life,
-        {.streams = said.streams, .memory = peer.lends ? peer.lends->offer() : MemoryOffer{}}));
+        static_cast<std::uint32_t>(self_), token_, peer.life, greeting(peer, 0, said.streams)));
     be_greeted(peer, said);
   } else if (said.stream == 0 || !peer.link || !peer.link->join(said.stream - 1, line.release())) {
     throw WireError("a process connects twice");
@@ -186,7 +187,7 @@ void Channel::greet(Peer& peer, std::span<const std::byte> frame) {
   be_greeted(peer, said);
   peer.heard = true;
   peer.line->say({});  // an empty frame: now the other end has been heard, too
-  peer.streams_to_make = said.streams;
+  peer.streams_to_make = ucx_ ? 0 : said.streams;
 }
 
 /// Of many processes most tell each other little or nothing: they have one stream, and none for tensors.
@@ -202,7 +203,7 @@ void Channel::tensors_follow(Peer& peer) {
 
 void Channel::be_greeted(Peer& peer, const Greeting& said) {
   peer.greeted = true;
-  peer.link = std::make_unique<TensorLink>(*plane_, said.streams, peer.traffic);
+  peer.link = plane_->link({self_, peer.number, peer.life}, said, peer.traffic);
   if (auto borrower = peer.lends ? Borrower::open(said.memory) : std::nullopt) {
     peer.unpacker.adopt_by(
         [borrower = *std::move(borrower)](const Place& place, Shape shape, DType type) {

@@ -53,11 +53,12 @@ class Cluster : public Others {
           std::vector<int> process_of,
           std::string token,
           RunBounds bounds,
+          Transport transport,
           std::uint32_t life = 0)
       : self_(self),
         process_of_(std::move(process_of)),
         bounds_(std::move(bounds)),
-        channel_(self, std::move(token), life) {}
+        channel_(self, std::move(token), life, 0, transport) {}
 
   /// The message as it crosses, sent when the run's clock showed `now`. Waits where a GPU has still to make a tensor
   /// of it.

@@ -1,6 +1,7 @@
 // What a node hears first.
 #include "kernels/wording.hpp"
 #include "runtime/cluster/node.hpp"
+#include "runtime/cluster/ucx_plane.hpp"
 #include "wire.pb.h"
 
 namespace troupe {
@@ -31,6 +32,7 @@ std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& p
                     .resumes = join.resumes(),
                     .pids = {join.pids().begin(), join.pids().end()},
                     .protocol = join.protocol(),
+                    .ucx = printable(join.ucx()),
                     .life = join.life(),
                     .again = join.again()};
 }
@@ -40,7 +42,7 @@ Result<void> check_invitation(const Invitation& invitation, const std::string& v
     return *invitation.refusal;
   }
   if (invitation.version == version && invitation.protocol == kWireProtocol) {
-    return {};
+    return invitation.ucx.empty() ? Result<void>() : check_ucx(invitation.ucx);
   }
   return Error{ErrorKind::lost,
                fill_in("the lead is of version {} with protocol {}, this node of version {} with "

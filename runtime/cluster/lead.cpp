@@ -21,7 +21,7 @@ constexpr double kExitSeconds = 3;
 }  // namespace
 
 Lead::Lead(Config config)
-    : Cluster(kLead, config.process_of, make_token(), config.bounds),
+    : Cluster(kLead, config.process_of, make_token(), config.bounds, config.transport),
       c_(std::move(config)),
       instructions_{{kLead, to_string(instruction_set())}} {}
 

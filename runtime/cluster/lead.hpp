@@ -63,6 +63,7 @@ class Lead final : public Cluster {
     RunBounds bounds{};
     std::string program = "/proc/self/exe";
     std::vector<HostPlace> hosts{};  // of processes 1, 2, ...; empty: all are on this machine
+    Transport transport = Transport::streams;          // of tensors, for all processes
     std::shared_ptr<const Credentials> credentials{};  // null: nodes are on this machine
     std::shared_ptr<Meeting> meeting{};                // where processes come by themselves
     int returns_max = 0;          // how often each lost process is replaced while the run goes on

@@ -4,6 +4,7 @@
 #include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/tcp.hpp"
 #include "runtime/cluster/tls.hpp"
+#include "runtime/cluster/ucx_plane.hpp"
 #include "runtime/system/theatre.hpp"
 #include "wire.pb.h"
 
@@ -160,6 +161,7 @@ Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
   join.set_experiment(c_.experiment);
   join.set_resumes(c_.resumes && life == 0);
   join.set_life(life);
+  join.set_ucx(c_.transport == Transport::ucx ? ucx_version() : "");
   join.set_again(c_.may_restart || c_.is_restart);
   if (!on_hosts()) {
     join.add_pids(static_cast<std::uint32_t>(::getpid()));

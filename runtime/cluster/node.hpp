@@ -34,6 +34,7 @@ struct Invitation {
   bool resumes = false;       // from a checkpoint
   std::vector<pid_t> pids{};  // of all processes; empty where they play on several hosts
   std::uint32_t protocol = 0;
+  std::string ucx{};               // its version, where tensors take it
   std::uint32_t life = 0;          // more than 0: in the place of one that was lost
   bool again = false;              // a run that is lost, or does not begin, may be begun again
   std::optional<Error> refusal{};  // there is nothing to be played, and why

@@ -28,9 +28,8 @@ void cut(std::size_t bytes, Take take) {
   }
 }
 
-}  // namespace
-
-struct TensorPlane::Stream {
+/// One stream to a peer, and what is to go and to come over it.
+struct TensorStream {
   struct Out {
     Tensor of;
     std::span<const std::byte> bytes;
@@ -42,7 +41,7 @@ struct TensorPlane::Stream {
     std::size_t bytes;
   };
 
-  explicit Stream(std::shared_ptr<PeerTraffic> of_peer) : traffic(std::move(of_peer)) {}
+  explicit TensorStream(std::shared_ptr<PeerTraffic> of_peer) : traffic(std::move(of_peer)) {}
 
   const std::shared_ptr<PeerTraffic> traffic;
 
@@ -58,9 +57,10 @@ struct TensorPlane::Stream {
   short awaits = 0;  // of poll()
 };
 
-class TensorPlane::Thread {
+/// Serves its streams.
+class StreamThread {
  public:
-  explicit Thread(const Events& events)
+  explicit StreamThread(const TensorPlane::Events& events)
       : events_(events), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (wake_ < 0) {
       throw std::runtime_error("an eventfd failed");
@@ -68,14 +68,14 @@ class TensorPlane::Thread {
     thread_ = std::thread([this] { work(); });
   }
 
-  ~Thread() {
+  ~StreamThread() {
     change([this] { over_ = true; });
     thread_.join();
     ::close(wake_);
   }
 
-  Thread(const Thread&) = delete;
-  Thread& operator=(const Thread&) = delete;
+  StreamThread(const StreamThread&) = delete;
+  StreamThread& operator=(const StreamThread&) = delete;
 
   /// `done()` under the mutex; the thread looks at what has changed.
   template <class Done>
@@ -88,36 +88,36 @@ class TensorPlane::Thread {
     }
   }
 
-  std::vector<std::shared_ptr<Stream>> streams;  // guarded by the mutex
+  std::vector<std::shared_ptr<TensorStream>> streams;  // guarded by the mutex
 
  private:
   void work();
-  bool living(std::vector<std::shared_ptr<Stream>>& all);
-  void await(const std::vector<std::shared_ptr<Stream>>& all);
-  bool turn(Stream& stream);
-  bool send(Stream& stream, Stream::Out& piece);
-  bool receive(Stream& stream, Stream::In& piece);
-  ControlStream::Passed fill(Stream& stream, const Stream::In& piece);
+  bool living(std::vector<std::shared_ptr<TensorStream>>& all);
+  void await(const std::vector<std::shared_ptr<TensorStream>>& all);
+  bool turn(TensorStream& stream);
+  bool send(TensorStream& stream, TensorStream::Out& piece);
+  bool receive(TensorStream& stream, TensorStream::In& piece);
+  ControlStream::Passed fill(TensorStream& stream, const TensorStream::In& piece);
 
   template <class Piece>
-  Piece* first(Stream& stream, std::deque<Piece> Stream::*pieces);
+  Piece* first(TensorStream& stream, std::deque<Piece> TensorStream::*pieces);
   template <class Piece>
-  void leave(Stream& stream, std::deque<Piece> Stream::*pieces, std::size_t& done);
+  void leave(TensorStream& stream, std::deque<Piece> TensorStream::*pieces, std::size_t& done);
 
-  const Events& events_;
+  const TensorPlane::Events& events_;
   int wake_;
   std::mutex mutex_;
   bool woken_ = false;
   bool over_ = false;
-  std::optional<troupe::Stream> host_;  // allocates
-  std::thread thread_;                  // last: it uses all the others
+  std::optional<Stream> host_;  // allocates
+  std::thread thread_;          // last: it uses all the others
 };
 
-void TensorPlane::Thread::work() {
+void StreamThread::work() {
   without_broken_pipes();
   try {
     host_.emplace(Device{});
-    std::vector<std::shared_ptr<Stream>> all;
+    std::vector<std::shared_ptr<TensorStream>> all;
     while (living(all)) {
       bool moved = false;
       for (const auto& stream : all) {
@@ -133,9 +133,9 @@ void TensorPlane::Thread::work() {
 }
 
 /// Those that are there; false where the thread is to end.
-bool TensorPlane::Thread::living(std::vector<std::shared_ptr<Stream>>& all) {
+bool StreamThread::living(std::vector<std::shared_ptr<TensorStream>>& all) {
   all.clear();
-  std::vector<std::shared_ptr<Stream>> gone;  // what they keep goes when the mutex is free
+  std::vector<std::shared_ptr<TensorStream>> gone;  // what they keep goes when the mutex is free
   const std::lock_guard lock(mutex_);
   for (const auto& stream : streams) {
     (stream->closed ? gone : all).push_back(stream);
@@ -144,7 +144,7 @@ bool TensorPlane::Thread::living(std::vector<std::shared_ptr<Stream>>& all) {
   return !over_;
 }
 
-void TensorPlane::Thread::await(const std::vector<std::shared_ptr<Stream>>& all) {
+void StreamThread::await(const std::vector<std::shared_ptr<TensorStream>>& all) {
   std::vector<pollfd> polled{{wake_, POLLIN, 0}};
   for (const auto& stream : all) {
     if (stream->awaits != 0) {
@@ -161,18 +161,18 @@ void TensorPlane::Thread::await(const std::vector<std::shared_ptr<Stream>>& all)
 }
 
 /// Whether anything was sent or has come.
-bool TensorPlane::Thread::turn(Stream& stream) {
+bool StreamThread::turn(TensorStream& stream) {
   stream.awaits = 0;
   bool moved = false;
   for (int i = 0; i < kCallsInATurn; ++i) {
-    auto* const piece = first(stream, &Stream::out);
+    auto* const piece = first(stream, &TensorStream::out);
     if (!piece || !send(stream, *piece)) {
       break;
     }
     moved = true;
   }
   for (int i = 0; i < kCallsInATurn; ++i) {
-    auto* const piece = first(stream, &Stream::in);
+    auto* const piece = first(stream, &TensorStream::in);
     if (!piece || !receive(stream, *piece)) {
       break;
     }
@@ -183,15 +183,15 @@ bool TensorPlane::Thread::turn(Stream& stream) {
 
 /// It stays where it is when others come behind it.
 template <class Piece>
-Piece* TensorPlane::Thread::first(Stream& stream, std::deque<Piece> Stream::*pieces) {
+Piece* StreamThread::first(TensorStream& stream, std::deque<Piece> TensorStream::*pieces) {
   const std::lock_guard lock(mutex_);
   return stream.closed || (stream.*pieces).empty() ? nullptr : &(stream.*pieces).front();
 }
 
 template <class Piece>
-void TensorPlane::Thread::leave(Stream& stream,
-                                std::deque<Piece> Stream::*pieces,
-                                std::size_t& done) {
+void StreamThread::leave(TensorStream& stream,
+                         std::deque<Piece> TensorStream::*pieces,
+                         std::size_t& done) {
   done = 0;
   std::optional<Piece> gone;  // a tensor's end is for when the mutex is free
   const std::lock_guard lock(mutex_);
@@ -199,7 +199,7 @@ void TensorPlane::Thread::leave(Stream& stream,
   (stream.*pieces).pop_front();
 }
 
-bool TensorPlane::Thread::send(Stream& stream, Stream::Out& piece) {
+bool StreamThread::send(TensorStream& stream, TensorStream::Out& piece) {
   const auto left = piece.bytes.subspan(stream.out_done);
   const auto now = stream.bytes->write({reinterpret_cast<const char*>(left.data()), left.size()});
   stream.traffic->sent += now.bytes;
@@ -209,12 +209,12 @@ bool TensorPlane::Thread::send(Stream& stream, Stream::Out& piece) {
     stream.traffic->lost_stream();
   }
   if (stream.out_done == piece.bytes.size()) {
-    leave(stream, &Stream::out, stream.out_done);
+    leave(stream, &TensorStream::out, stream.out_done);
   }
   return now.bytes > 0;
 }
 
-bool TensorPlane::Thread::receive(Stream& stream, Stream::In& piece) {
+bool StreamThread::receive(TensorStream& stream, TensorStream::In& piece) {
   const auto now = fill(stream, piece);
   stream.in_done += now.bytes;
   stream.awaits = static_cast<short>(stream.awaits | now.await);
@@ -226,7 +226,7 @@ bool TensorPlane::Thread::receive(Stream& stream, Stream::In& piece) {
   if (stream.in_done == piece.bytes) {
     Incoming& of = *piece.of;
     const bool whole = of.left.fetch_sub(piece.bytes, std::memory_order_acq_rel) == piece.bytes;
-    leave(stream, &Stream::in, stream.in_done);
+    leave(stream, &TensorStream::in, stream.in_done);
     if (whole) {
       events_.arrived();
     }
@@ -235,7 +235,7 @@ bool TensorPlane::Thread::receive(Stream& stream, Stream::In& piece) {
 }
 
 /// Takes memory when the first byte is there.
-ControlStream::Passed TensorPlane::Thread::fill(Stream& stream, const Stream::In& piece) {
+ControlStream::Passed StreamThread::fill(TensorStream& stream, const TensorStream::In& piece) {
   Incoming& of = *piece.of;
   if (stream.in_done > 0) {
     const auto into = bytes_of(of.tensor).subspan(piece.offset, piece.bytes);
@@ -251,42 +251,62 @@ ControlStream::Passed TensorPlane::Thread::fill(Stream& stream, const Stream::In
   return now;
 }
 
-// -- the plane -------------------------------------------------------------------------------------
+// -- the plane and its links -----------------------------------------------------------------------
 
-TensorPlane::TensorPlane(int threads, Events events) : events_(std::move(events)) {
-  for (int i = 0; i < threads; ++i) {
-    threads_.push_back(std::make_unique<Thread>(events_));
+class StreamPlane final : public TensorPlane {
+ public:
+  StreamPlane(int threads, Events events) : events_(std::move(events)) {
+    for (int i = 0; i < threads; ++i) {
+      threads_.push_back(std::make_unique<StreamThread>(events_));
+    }
   }
-}
 
-TensorPlane::~TensorPlane() = default;
+  StreamThread& thread_of(std::size_t stream) const { return *threads_[stream % threads_.size()]; }
 
-// -- a link ----------------------------------------------------------------------------------------
+  std::unique_ptr<TensorLink> link(const Ends& ends,
+                                   const Greeting& said,
+                                   std::shared_ptr<PeerTraffic> traffic) override;
 
-TensorLink::TensorLink(TensorPlane& plane,
-                       std::size_t streams,
-                       std::shared_ptr<PeerTraffic> traffic)
-    : plane_(plane) {
-  for (std::size_t i = 0; i < streams; ++i) {
-    streams_.push_back(std::make_shared<TensorPlane::Stream>(traffic));
+ private:
+  Events events_;
+  std::vector<std::unique_ptr<StreamThread>> threads_;
+};
+
+class StreamLink final : public TensorLink {
+ public:
+  StreamLink(StreamPlane& plane, std::size_t streams, const std::shared_ptr<PeerTraffic>& traffic)
+      : plane_(plane) {
+    for (std::size_t i = 0; i < streams; ++i) {
+      streams_.push_back(std::make_shared<TensorStream>(traffic));
+    }
   }
-}
 
-TensorLink::~TensorLink() {
-  for (std::size_t i = 0; i < streams_.size(); ++i) {
-    thread_of(i).change([&] { streams_[i]->closed = true; });
+  ~StreamLink() override {
+    for (std::size_t i = 0; i < streams_.size(); ++i) {
+      plane_.thread_of(i).change([&] { streams_[i]->closed = true; });
+    }
   }
-}
 
-TensorPlane::Thread& TensorLink::thread_of(std::size_t stream) const {
-  return *plane_.threads_[stream % plane_.threads_.size()];
-}
+  bool join(std::size_t number, std::unique_ptr<ControlStream> stream) override;
 
-bool TensorLink::join(std::size_t number, std::unique_ptr<ControlStream> stream) {
+  bool complete() const override { return joined_ == streams_.size(); }
+
+  void send(Tensor tensor) override;
+  void expect(std::shared_ptr<Incoming> incoming) override;
+
+ private:
+  StreamPlane& plane_;
+  std::vector<std::shared_ptr<TensorStream>> streams_;
+  std::size_t joined_ = 0;
+  std::size_t next_out_ = 0;
+  std::size_t next_in_ = 0;
+};
+
+bool StreamLink::join(std::size_t number, std::unique_ptr<ControlStream> stream) {
   if (number >= streams_.size() || streams_[number]->bytes) {
     return false;
   }
-  TensorPlane::Thread& thread = thread_of(number);
+  StreamThread& thread = plane_.thread_of(number);
   thread.change([&] {
     streams_[number]->bytes = std::move(stream);
     thread.streams.push_back(streams_[number]);
@@ -295,19 +315,33 @@ bool TensorLink::join(std::size_t number, std::unique_ptr<ControlStream> stream)
   return true;
 }
 
-void TensorLink::send(Tensor tensor) {
+void StreamLink::send(Tensor tensor) {
   const std::span<const std::byte> bytes = bytes_of(tensor);
   cut(bytes.size(), [&](std::size_t at, std::size_t size) {
     const std::size_t i = next_out_++ % streams_.size();
-    thread_of(i).change([&] { streams_[i]->out.push_back({tensor, bytes.subspan(at, size)}); });
+    plane_.thread_of(i).change([&] {
+      streams_[i]->out.push_back({tensor, bytes.subspan(at, size)});
+    });
   });
 }
 
-void TensorLink::expect(std::shared_ptr<Incoming> incoming) {
+void StreamLink::expect(std::shared_ptr<Incoming> incoming) {
   cut(incoming->what.bytes, [&](std::size_t at, std::size_t size) {
     const std::size_t i = next_in_++ % streams_.size();
-    thread_of(i).change([&] { streams_[i]->in.push_back({incoming, at, size}); });
+    plane_.thread_of(i).change([&] { streams_[i]->in.push_back({incoming, at, size}); });
   });
+}
+
+std::unique_ptr<TensorLink> StreamPlane::link(const Ends& /*ends*/,
+                                              const Greeting& said,
+                                              std::shared_ptr<PeerTraffic> traffic) {
+  return std::make_unique<StreamLink>(*this, said.streams, traffic);
+}
+
+}  // namespace
+
+std::unique_ptr<TensorPlane> TensorPlane::of_streams(int threads, Events events) {
+  return std::make_unique<StreamPlane>(threads, std::move(events));
 }
 
 }  // namespace troupe

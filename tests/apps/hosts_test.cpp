@@ -299,6 +299,10 @@ TEST_CASE("hosts that cannot be reached, and words that are wrong, are told of",
   CHECK_THAT(run_program(training("stop.updates=120", {"--keys", "k"})).err,
              says("--keys goes with --hosts"));
   CHECK_THAT(said("127.0.0.1:1\n", {"--keys", folder / "none"}).err, says("cannot be read"));
+  REQUIRE(make_keys(folder / "keys", {"lead"}));
+  CHECK_THAT(said("127.0.0.1:1\n", {"--keys", folder / "keys/lead", "--transport", "ucx"}).err,
+             says("say so by --trusted-network"));
+  CHECK_THAT(said("beta\n", {"--transport", "ucx"}).err, says("say so by --trusted-network"));
   CHECK_THAT(run_program(training("stop.updates=120", on(folder / "missing"))).err,
              says("missing: it cannot be opened: No such file"));
 }
@@ -315,6 +319,7 @@ TEST_CASE("a node is not begun where it could not be reached safely", "[apps]") 
       {{"--listen", "127.0.0.1:0", "--address", "beta"}, "is no address as numbers"},
       {{"--listen", "127.0.0.1:0", "--stdio"}, "exclude each other"},
       {{"--once"}, "go with --listen"},
+      {{"--transport", "ucx"}, "go with --listen"},
       {{"--stdio"}, "is for ssh"},
   };
   for (const auto& [words, why] : cases) {

@@ -428,6 +428,8 @@ TEST_CASE("what cannot be played in several processes is refused, in a sentence"
       {{"--processes", "0"}, "--processes"},
       {{"--back", "2"}, "--back goes with --processes N"},
       {{"--program", "FILE"}, "--program goes with --processes N"},
+      {{"--transport", "ucx"}, "--transport goes with --processes N"},
+      {{"--processes", "2", "--transport", "ib"}, "--transport"},
       {{"--processes", "3", "--back", "2"},
        "--back: a replica cannot come back where there is one"},
       {{"--set", "replicas.count=2", "--processes", "6", "--back", "2"},

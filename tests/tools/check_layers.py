@@ -39,6 +39,7 @@ ROOMS = [
     (r"((png|jpeglib|jerror|tiffio)\.h|webp/|stb/)", {"runtime/data", "tests"}),
     (r"openssl/", {"runtime/record", "runtime/cluster", "runtime/serve", "tests"}),
     (r"httplib\.h", {"runtime/serve"}),
+    (r"uc[pst]/", {"runtime/cluster"}),
     (r"spdlog/|fmt/", {"runtime/system"}),
     (r"CLI/", {"apps"}),
     (r"prometheus/", {"apps/run"}),

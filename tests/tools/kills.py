@@ -3,6 +3,7 @@
 
     kills.py --program P                          # one run of each role, as ctest does
     kills.py --program P --runs 200 --first 1000  # 200 of each, drawn from these seeds; also --role NAME
+    kills.py --program P --transport ucx          # tensors take UCX
 
 By role, the process that is disturbed, one to three times a run:
   stage     one of the three behind the lead in a pipeline of four with stashes (--restarts)
@@ -152,14 +153,17 @@ class Watched:
 class Disturbed(Watched):
     """One run and all that goes on with it."""
 
+    transport = "streams"
+
     def __init__(self, program, role, settings, out):
         self.program, self.role, self.out = program, role, out
         _, self.processes, _ = ROLES[role]
+        self.players = ["--processes", str(self.processes), "--transport", self.transport]
         super().__init__(SECONDS_MAX)
         self.nodes = []
         self.said = open(out.parent / "said", "w+")  # noqa: SIM115 (as long as this)
         more = ["--restarts", "20"] if role in ("stage", "server", "reducer") else ["--back", "20"] if role == "worker" else []
-        self.start(["run", "teacher-mlp", *asked(settings), "--out", str(out), "--processes", str(self.processes), *more])
+        self.start(["run", "teacher-mlp", *asked(settings), "--out", str(out), *self.players, *more])
 
     def start(self, words):
         self.process = subprocess.Popen(
@@ -193,7 +197,7 @@ class Disturbed(Watched):
     def go_on(self):
         """After the lead was killed."""
         if self.process.wait(SECONDS_MAX) == -signal.SIGKILL:
-            self.start(["run", "--resume", str(self.out), "--processes", str(self.processes)])
+            self.start(["run", "--resume", str(self.out), *self.players])
 
     def end(self):
         while self.look():
@@ -295,7 +299,9 @@ def main():
     parser.add_argument("--runs", type=int, default=1, help="of each role")
     parser.add_argument("--first", type=int, default=0, help="seed")
     parser.add_argument("--role", choices=list(ROLES), action="append", help="these alone")
+    parser.add_argument("--transport", default="streams", help="as of troupe run")
     given = parser.parse_args()
+    Disturbed.transport = given.transport
     undisturbed, broken = Undisturbed(given.program), 0
     for role in given.role or list(ROLES):
         killed, frozen, losses = 0, 0, []

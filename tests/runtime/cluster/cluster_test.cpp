@@ -48,7 +48,7 @@ class Mailbox final : public Port {
 /// Process 0, where machine 0 plays, of a run whose clock shows one second or more. Machine 1 plays elsewhere.
 class Process final : public Cluster {
  public:
-  Process() : Cluster(0, {0, 1}, "token", {.replicas = 6}) {
+  Process() : Cluster(0, {0, 1}, "token", {.replicas = 6}, Transport::streams) {
     theatre.start -= 1s;
     theatre.ports.push_back(std::make_unique<Mailbox>(delivered));
     cast.members.push_back({.name = "elsewhere", .machine = nullptr, .device = {}, .replica = 1});
