@@ -18,13 +18,11 @@ constexpr const char* kFile = "libucp.so.0";
 constexpr const char* kNotLoaded = "libucp.so.0 of UCX cannot be loaded; install libucx0";
 
 UcxLibrary load() {
-  // UCX reads these when it is loaded; the user's own values count. It is not to catch signals, nor to write where results are, nor to
-  // warn of what was on its way when a channel closed; and it may use shared memory where a process can die.
+  // UCX reads these when it is loaded; the user's own values count. It is not to catch signals, nor to write where results are,
+  // nor to warn of what was on its way when a channel closed.
   for (const auto& [name, value] : {std::pair{"UCX_HANDLE_ERRORS", "none"},
                                     {"UCX_LOG_FILE", "stderr"},
-                                    {"UCX_LOG_LEVEL", "error"},
-                                    {"UCX_POSIX_ERROR_HANDLING", "y"},
-                                    {"UCX_WARN_UNUSED_ENV_VARS", "n"}}) {
+                                    {"UCX_LOG_LEVEL", "error"}}) {
     ::setenv(name, value, 0);
   }
   UcxLibrary all;

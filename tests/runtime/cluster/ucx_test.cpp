@@ -34,6 +34,7 @@ const std::vector<std::string> kLanes{"tcp,self", "posix,self", "posix,cma,self"
 /// False where this program or host has no UCX, which is told.
 bool with_lanes(const std::string& lanes) {
   ::setenv("UCX_TLS", lanes.c_str(), 1);
+  ::setenv("UCX_POSIX_ERROR_HANDLING", "y", 1);  // else it takes no shared memory
   const auto there = check_ucx();
   if (!there) {
     skip(there.error().message);
