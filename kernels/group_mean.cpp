@@ -6,6 +6,8 @@
 #include "kernels/wording.hpp"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <set>
 
 namespace troupe {
@@ -27,11 +29,20 @@ bool all_gpus(const std::vector<Device>& devices) {
 
 }  // namespace
 
-Result<void> check_group(const std::vector<Device>& devices) {
-  if (devices.size() < 2 || !all_gpus(devices) || !all_apart(devices)) {
-    return usage_error(
-        "NCCL adds up between two or more GPUs, each named once; here it would be between {}",
-        listed(devices));
+GroupRanks all_here(const std::vector<Device>& devices) {
+  GroupRanks here{.ranks = std::vector<std::int32_t>(devices.size()),
+                  .devices = devices,
+                  .of = static_cast<std::int32_t>(devices.size())};
+  std::iota(here.ranks.begin(), here.ranks.end(), 0);
+  return here;
+}
+
+Result<void> check_group(const std::vector<Device>& devices, bool several_processes) {
+  if (several_processes ? !all_gpus(devices)
+                        : devices.size() < 2 || !all_gpus(devices) || !all_apart(devices)) {
+    return usage_error("NCCL adds up between {}; here it would be between {}",
+                       several_processes ? "GPUs" : "two or more GPUs, each named once",
+                       listed(devices));
   }
   for (const Device device : devices) {
     TROUPE_TRY(check_available(device));
@@ -51,12 +62,29 @@ std::string nccl_version() {
   return "";
 }
 
+std::string make_group_id() {
+  if constexpr (kNccl.is_here) {
+    return cuda::make_group_id();
+  }
+  fail_without(kNccl, "make_group_id");
+}
+
 std::vector<std::vector<Tensor>> group_mean(Stream& stream,
-                                            const std::vector<Device>& devices,
+                                            const GroupRanks& here,
                                             const std::vector<std::vector<Tensor>>& parts) {
-  TROUPE_CHECK(devices.size() >= 2 && all_gpus(devices) && all_apart(devices),
+  const std::vector<Device>& devices = here.devices;
+  const auto count = static_cast<std::int32_t>(here.ranks.size());
+  TROUPE_CHECK(here.of >= 2 && count >= 1 && all_gpus(devices) && all_apart(devices),
                "[group_mean] expected two or more GPUs, each named once; there are ",
                listed(devices));
+  TROUPE_CHECK(count <= here.of && devices.size() == here.ranks.size() && here.ranks.front() >= 0 &&
+                   here.ranks.back() < here.of &&
+                   std::ranges::adjacent_find(here.ranks, std::greater_equal()) == here.ranks.end(),
+               "[group_mean] expected ranks of the group in their order, and a device for each");
+  TROUPE_CHECK(count == here.of || here.id.size() == kGroupIdBytes,
+               fill_in("[group_mean] a group of several processes needs a name of {} bytes, not {}",
+                       kGroupIdBytes,
+                       here.id.size()));
   TROUPE_CHECK(std::find(devices.begin(), devices.end(), stream.device()) != devices.end(),
                fill_in("[group_mean] the stream is on {}, which is none of {}",
                        to_string(stream.device()),
@@ -75,9 +103,15 @@ std::vector<std::vector<Tensor>> group_mean(Stream& stream,
     }
   }
   if constexpr (kNccl.is_here) {
-    return cuda::group_mean(stream, devices, parts);
+    return cuda::group_mean(stream, here, parts);
   }
   fail_without(kNccl, "group_mean");
+}
+
+void end_group(const std::string& id) {
+  if constexpr (kNccl.is_here) {
+    cuda::end_group(id);
+  }
 }
 
 }  // namespace troupe

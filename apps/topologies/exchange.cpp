@@ -52,7 +52,7 @@ GroupMean group_mean_of(const Blueprint& b, std::int32_t c) {
   }
   return [devices = devices_of_stage(b.experiment, b.schedule->stage_of(c))](
              Stream& stream, std::vector<std::vector<Tensor>> parts) {
-    return group_mean(stream, devices, parts);
+    return group_mean(stream, all_here(devices), parts);
   };
 }
 

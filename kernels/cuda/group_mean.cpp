@@ -2,40 +2,35 @@
 // and an all-gather of the segments. NCCL's own all-reduce moves as many bytes, but does not promise that all ranks end
 // with the same bits.
 //
-// All ranks' parts of one call go to their GPUs from one thread, between ncclGroupStart() and ncclGroupEnd(). So no rank
-// waits for a call that another thread, and in the end another actor, has yet to make. Two groups that have GPUs in common
-// could still wait for each other, one holding this GPU and the other that one. Therefore there is one stream for each GPU
-// for all groups of the process, and a lock: every GPU gets all calls in the same order.
+// All parts that lie here go to their GPUs from one thread, between ncclGroupStart() and ncclGroupEnd(). So no rank waits
+// for a call that another thread, and in the end another actor, has yet to make. Two groups of this process that have GPUs
+// in common could still wait for each other, one holding this GPU and the other that one. Therefore there is one stream for
+// each GPU for all groups of the process, and a lock: every GPU gets all calls in the same order. Those of groups with ranks
+// elsewhere (far_group.hpp) are not under this lock, as they wait for other processes: who asks for them keeps the order.
 #include "kernels/group_mean.hpp"
 
 #include "kernels/cuda/backend.hpp"
+#include "kernels/cuda/far_group.hpp"
+#include "kernels/cuda/group_calls.hpp"
 #include "kernels/cuda/state.hpp"
 
 #include <map>
+#include <memory>
 #include <mutex>
-#include <source_location>
+#include <set>
+#include <stdexcept>
 
 namespace troupe::cuda {
 namespace {
-
-void check(const char* expression,
-           ncclResult_t code,
-           std::source_location where = std::source_location::current()) {
-  if (code != ncclSuccess) [[unlikely]] {
-    throw CudaError(expression,
-                    std::string(ncclGetErrorString(code)) + " (" + ncclGetLastError(nullptr) +
-                        "; NCCL_DEBUG=WARN tells more)",
-                    where);
-  }
-}
-
-#define TROUPE_NCCL_CHECK(expression) check(#expression, (expression))
 
 /// What all groups of the process share.
 struct Groups {
   std::mutex mutex;                                   // guards what follows, and the order of calls
   std::map<Device, std::unique_ptr<Stream>> streams;  // for nothing else
   std::map<std::vector<Device>, std::vector<ncclComm_t>> communicators;  // by rank
+  // By name, and which of its ranks.
+  std::map<std::pair<std::string, std::vector<std::int32_t>>, std::shared_ptr<FarGroup>> far;
+  std::set<std::string> ended;  // names
 };
 
 /// Never destroyed: at the end of the process nobody knows what the GPUs still have to do.
@@ -79,19 +74,6 @@ void give_up(Groups& all, const std::vector<Device>& devices) noexcept {
   all.communicators.erase(found);
 }
 
-/// What `calls` asks NCCL for goes to all GPUs as one.
-template <class F>
-void together(F calls) {
-  TROUPE_NCCL_CHECK(ncclGroupStart());
-  try {
-    calls();
-  } catch (...) {
-    static_cast<void>(ncclGroupEnd());
-    throw;
-  }
-  TROUPE_NCCL_CHECK(ncclGroupEnd());
-}
-
 /// One slice at one rank: as many elements as `ranks` equal segments have, zeros behind those of the slice.
 struct Padded {
   Padded(Stream& on, const Tensor& part, std::int64_t ranks)
@@ -106,61 +88,132 @@ struct Padded {
     }
   }
 
-  Tensor of_rank(std::size_t rank) const {
-    return all.view(static_cast<std::int64_t>(rank) * segment, {segment});
-  }
+  Tensor of_rank(const GroupRank& rank) const { return all.view(rank.number * segment, {segment}); }
 
   std::int64_t segment;
   std::int64_t elements;
   Tensor all;
 };
 
-/// By rank and slice.
+/// By rank that lies here, and slice.
 using Parts = std::vector<std::vector<Padded>>;
 
-/// visit(rank, slice, stream), where there is something to carry.
+/// visit(rank, slice), where there is something to carry.
 template <class F>
-void for_each_part(Groups& all, const std::vector<Device>& devices, const Parts& parts, F visit) {
+void for_each_part(const std::vector<GroupRank>& here, const Parts& parts, F visit) {
   for (std::size_t r = 0; r < parts.size(); ++r) {
     for (const Padded& part : parts[r]) {
       if (part.segment > 0) {
-        visit(r, part, stream_on(all, devices[r]));
+        visit(here[r], part);
       }
     }
   }
 }
 
-cudaStream_t native(Stream& stream) {
-  return stream.cuda().state().stream.get();
+cudaStream_t native(const GroupRank& rank) {
+  return rank.stream->cuda().state().stream.get();
 }
 
-void reduce_scatter(Groups& all, const std::vector<Device>& devices, const Parts& parts) {
-  const std::vector<ncclComm_t>& ranks = communicators_of(all, devices);
+void reduce_scatter(const std::vector<GroupRank>& here, const Parts& parts) {
   together([&] {
-    for_each_part(all, devices, parts, [&](std::size_t r, const Padded& part, Stream& on) {
+    for_each_part(here, parts, [](const GroupRank& rank, const Padded& part) {
       TROUPE_NCCL_CHECK(ncclReduceScatter(first_byte(part.all),
-                                          first_byte(part.of_rank(r)),
+                                          first_byte(part.of_rank(rank)),
                                           static_cast<std::size_t>(part.segment),
                                           ncclFloat32,
                                           ncclSum,
-                                          ranks[r],
-                                          native(on)));
+                                          rank.communicator,
+                                          native(rank)));
     });
   });
 }
 
-void all_gather(Groups& all, const std::vector<Device>& devices, const Parts& parts) {
-  const std::vector<ncclComm_t>& ranks = communicators_of(all, devices);
+void all_gather(const std::vector<GroupRank>& here, const Parts& parts) {
   together([&] {
-    for_each_part(all, devices, parts, [&](std::size_t r, const Padded& part, Stream& on) {
-      TROUPE_NCCL_CHECK(ncclAllGather(first_byte(part.of_rank(r)),
+    for_each_part(here, parts, [](const GroupRank& rank, const Padded& part) {
+      TROUPE_NCCL_CHECK(ncclAllGather(first_byte(part.of_rank(rank)),
                                       first_byte(part.all),
                                       static_cast<std::size_t>(part.segment),
                                       ncclFloat32,
-                                      ranks[r],
-                                      native(on)));
+                                      rank.communicator,
+                                      native(rank)));
     });
   });
+}
+
+/// Puts all of it on the ranks' streams; `call` makes the calls of NCCL, which its argument says.
+template <class Call>
+std::vector<std::vector<Tensor>> enqueue(const std::vector<GroupRank>& here,
+                                         std::int32_t of,
+                                         const std::vector<std::vector<Tensor>>& parts,
+                                         Call call) {
+  Parts padded(here.size());
+  std::vector<std::vector<Tensor>> means(here.size());
+  for (std::size_t r = 0; r < here.size(); ++r) {
+    for (const Tensor& part : parts[r]) {
+      padded[r].emplace_back(*here[r].stream, part, of);
+      means[r].push_back(padded[r].back().all.view(0, part.shape()));
+    }
+  }
+  call([&] { reduce_scatter(here, padded); });
+  for_each_part(here, padded, [of](const GroupRank& rank, const Padded& part) {
+    troupe::scale(*rank.stream, part.of_rank(rank), static_cast<float>(1.0 / of));
+  });
+  call([&] { all_gather(here, padded); });
+  return means;
+}
+
+std::vector<std::vector<Tensor>> mean_here(Stream& stream,
+                                           const std::vector<Device>& devices,
+                                           const std::vector<std::vector<Tensor>>& parts) {
+  Groups& all = groups();
+  const std::lock_guard lock(all.mutex);
+  try {
+    std::vector<GroupRank> here;
+    for (const ncclComm_t communicator : communicators_of(all, devices)) {
+      const auto number = static_cast<std::int32_t>(here.size());
+      here.push_back({number, communicator, &stream_on(all, devices[here.size()])});
+    }
+    auto means =
+        enqueue(here, static_cast<std::int32_t>(here.size()), parts, [](auto calls) { calls(); });
+    for (std::size_t r = 0; r < here.size(); ++r) {
+      const Event made = here[r].stream->record();
+      for (Tensor& mean : means[r]) {
+        mean.set_ready(made);
+      }
+      stream.wait(made);
+    }
+    return means;
+  } catch (const std::exception&) {
+    give_up(all, devices);
+    throw;
+  }
+}
+
+std::shared_ptr<FarGroup> far_group(const GroupRanks& here) {
+  Groups& all = groups();
+  const std::lock_guard lock(all.mutex);
+  if (all.ended.contains(here.id)) {
+    throw std::runtime_error("a sum between GPUs of several processes is asked for after its end");
+  }
+  std::shared_ptr<FarGroup>& group = all.far[{here.id, here.ranks}];
+  if (!group) {
+    std::vector<Stream*> streams;
+    for (const Device device : here.devices) {
+      streams.push_back(&stream_on(all, device));
+    }
+    group = std::make_shared<FarGroup>(here, std::move(streams));
+  }
+  return group;
+}
+
+std::vector<std::vector<Tensor>> mean_with_others(const GroupRanks& here,
+                                                  const std::vector<std::vector<Tensor>>& parts) {
+  const std::shared_ptr<FarGroup> group = far_group(here);
+  auto means =
+      enqueue(group->meet(), here.of, parts, [&](auto calls) { group->call(std::move(calls)); });
+  group->await_streams();
+  return means;
 }
 
 }  // namespace
@@ -173,34 +226,37 @@ std::string nccl_version() {
   return concat(number / 10000, '.', number / 100 % 100, '.', number % 100);
 }
 
+std::string make_group_id() {
+  ncclUniqueId id;
+  TROUPE_NCCL_CHECK(ncclGetUniqueId(&id));
+  return {id.internal, sizeof id.internal};
+}
+
 std::vector<std::vector<Tensor>> group_mean(Stream& stream,
-                                            const std::vector<Device>& devices,
+                                            const GroupRanks& here,
                                             const std::vector<std::vector<Tensor>>& parts) {
-  const auto ranks = static_cast<std::int64_t>(devices.size());
-  Groups& all = groups();
-  const std::lock_guard lock(all.mutex);
-  std::vector<std::vector<Tensor>> means(devices.size());
-  try {
-    Parts padded(devices.size());
-    for (std::size_t r = 0; r < devices.size(); ++r) {
-      for (const Tensor& part : parts[r]) {
-        padded[r].emplace_back(stream_on(all, devices[r]), part, ranks);
-        means[r].push_back(padded[r].back().all.view(0, part.shape()));
+  return here.devices.size() == static_cast<std::size_t>(here.of)
+             ? mean_here(stream, here.devices, parts)
+             : mean_with_others(here, parts);
+}
+
+void end_group(const std::string& id) {
+  std::vector<std::shared_ptr<FarGroup>> ending;
+  {
+    Groups& all = groups();
+    const std::lock_guard lock(all.mutex);
+    all.ended.insert(id);
+    std::erase_if(all.far, [&](const auto& entry) {
+      const bool is_it = entry.first.first == id;
+      if (is_it) {
+        ending.push_back(entry.second);
       }
-    }
-    reduce_scatter(all, devices, padded);
-    for_each_part(all, devices, padded, [&](std::size_t r, const Padded& part, Stream& on) {
-      troupe::scale(on, part.of_rank(r), static_cast<float>(1.0 / static_cast<double>(ranks)));
+      return is_it;
     });
-    all_gather(all, devices, padded);
-    for (const Device device : devices) {
-      stream.wait(stream_on(all, device).record());
-    }
-  } catch (const std::exception&) {
-    give_up(all, devices);
-    throw;
   }
-  return means;
+  for (const auto& group : ending) {
+    group->end();
+  }
 }
 
 }  // namespace troupe::cuda

@@ -104,9 +104,12 @@ TROUPE_LOADED_FUNCTION(cudnn, cudnnSetTensor4dDescriptor);
 #ifdef TROUPE_NCCL_DIRECTORY
 TROUPE_LOADED_FUNCTION(nccl, ncclAllGather);
 TROUPE_LOADED_FUNCTION(nccl, ncclCommAbort);
+TROUPE_LOADED_FUNCTION(nccl, ncclCommGetAsyncError);
 TROUPE_LOADED_FUNCTION(nccl, ncclCommInitAll);
+TROUPE_LOADED_FUNCTION(nccl, ncclCommInitRankConfig);
 TROUPE_LOADED_FUNCTION(nccl, ncclGetErrorString);
 TROUPE_LOADED_FUNCTION(nccl, ncclGetLastError);
+TROUPE_LOADED_FUNCTION(nccl, ncclGetUniqueId);
 TROUPE_LOADED_FUNCTION(nccl, ncclGetVersion);
 TROUPE_LOADED_FUNCTION(nccl, ncclGroupEnd);
 TROUPE_LOADED_FUNCTION(nccl, ncclGroupStart);

@@ -74,7 +74,7 @@ TEST_CASE("what cannot be a group of GPUs is refused with the reason", "[kernels
   REQUIRE_FALSE(check_group({first, far}));  // one of them at least is not there
   Stream stream(cpu);
   const Tensor part = stream.allocate({3});
-  CHECK_THROWS_WITH(group_mean(stream, {cpu, cpu}, {{part}, {part}}),
+  CHECK_THROWS_WITH(group_mean(stream, all_here({cpu, cpu}), {{part}, {part}}),
                     Catch::Contains("expected two or more GPUs, each named once"));
 }
 

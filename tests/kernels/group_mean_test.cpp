@@ -5,8 +5,10 @@
 #include "tests/support/reference.hpp"
 #include "tests/support/skip.hpp"
 
+#include <chrono>
 #include <cmath>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -87,9 +89,9 @@ TEST_CASE("all GPUs get the mean, in the same bits, twice", "[gpu]") {
       streams.push_back(std::make_unique<Stream>(device));
     }
     const auto parts = random_parts(streams, {1, 7, 0, 1000, 1'000'003});
-    const auto means = group_mean(*streams.front(), group, parts);
+    const auto means = group_mean(*streams.front(), all_here(group), parts);
     check_means(parts, means, group);
-    const auto again = group_mean(*streams.back(), group, parts);
+    const auto again = group_mean(*streams.back(), all_here(group), parts);
     for (std::size_t s = 0; s < parts.front().size(); ++s) {
       CHECK(to_host(again.front()[s]) == to_host(means.front()[s]));
     }
@@ -117,7 +119,7 @@ TEST_CASE("groups that share GPUs are asked for from several threads at once", "
     }
     for (int round = 0; round < 50; ++round) {
       Asked one{random_parts(streams, {300'007}), {}};
-      one.means = group_mean(*streams.front(), group, one.parts);
+      one.means = group_mean(*streams.front(), all_here(group), one.parts);
       for (std::size_t r = 0; r < group.size();
            ++r) {  // used on every GPU's own stream, as a step does
         one.means[r].front().set_ready(streams.front()->record());
@@ -139,6 +141,97 @@ TEST_CASE("groups that share GPUs are asked for from several threads at once", "
   for (const Asked& one : by_other) {
     check_means(one.parts, one.means, backward);
   }
+}
+
+// Each of several threads is to NCCL what a process would be.
+TEST_CASE("ranks that each process asks for by itself get the bits of one process", "[gpu]") {
+  const std::vector<Device> gpus = all_gpus();
+  if (gpus.size() < 2 || nccl_version().empty()) {
+    return skip("fewer than two GPUs, or no NCCL");
+  }
+  const std::vector<Device> group{gpus[0], gpus[1]};
+  std::vector<std::unique_ptr<Stream>> streams;
+  for (const Device device : group) {
+    streams.push_back(std::make_unique<Stream>(device));
+  }
+  const std::string id = make_group_id();
+  REQUIRE(id.size() == kGroupIdBytes);
+  for (int round = 0; round < 3; ++round) {
+    const auto parts = random_parts(streams, {1, 7, 0, 1000, 100'003});
+    std::vector<std::vector<Tensor>> means(2);
+    const auto ask = [&](std::size_t r) {
+      const GroupRanks here{
+          .ranks = {static_cast<std::int32_t>(r)}, .devices = {group[r]}, .of = 2, .id = id};
+      means[r] = group_mean(*streams[r], here, {parts[r]}).front();
+    };
+    std::thread other([&] { ask(1); });
+    ask(0);
+    other.join();
+    check_means(parts, means, group);
+    const auto in_one = group_mean(*streams.front(), all_here(group), parts);
+    for (std::size_t s = 0; s < parts.front().size(); ++s) {
+      CHECK(to_host(means[0][s]) == to_host(in_one[0][s]));
+    }
+  }
+  end_group(id);
+}
+
+TEST_CASE("a rank whose others never come waits until the group is ended, and no longer", "[gpu]") {
+  const std::vector<Device> gpus = all_gpus();
+  if (gpus.size() < 2 || nccl_version().empty()) {
+    return skip("fewer than two GPUs, or no NCCL");
+  }
+  for (const bool meet : {false, true}) {
+    INFO(meet);
+    const std::string id = make_group_id();
+    std::vector<std::unique_ptr<Stream>> streams;
+    for (const Device device : {gpus[0], gpus[1]}) {
+      streams.push_back(std::make_unique<Stream>(device));
+    }
+    const auto parts = random_parts(streams, {1000});
+    const auto ask = [&](std::size_t r) {
+      const GroupRanks here{
+          .ranks = {static_cast<std::int32_t>(r)}, .devices = {gpus[r]}, .of = 2, .id = id};
+      return group_mean(*streams[r], here, {parts[r]});
+    };
+    if (meet) {
+      std::thread other([&] { ask(1); });
+      ask(0);
+      other.join();
+    }
+    std::string why;
+    std::thread waits([&] {
+      try {
+        ask(0);
+      } catch (const std::exception& error) {
+        why = error.what();
+      }
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    end_group(id);
+    waits.join();
+    CHECK_THAT(why, Catch::Contains("was ended"));
+    CHECK_THROWS_WITH(ask(1), Catch::Contains("after its end"));
+    streams.front()->synchronize();  // nothing is left on the GPU that waits
+  }
+}
+
+TEST_CASE("a name of another length, or none, is refused", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Stream stream(kGpu);
+  const Tensor part = stream.allocate({3});
+  for (const std::string& id : {std::string(), std::string(127, 'x'), std::string(129, 'x')}) {
+    CHECK_THROWS_WITH(
+        group_mean(stream, {.ranks = {0}, .devices = {kGpu}, .of = 2, .id = id}, {{part}}),
+        Catch::Contains("needs a name of 128 bytes"));
+  }
+  CHECK_THROWS_WITH(
+      group_mean(stream,
+                 {.ranks = {2}, .devices = {kGpu}, .of = 2, .id = std::string(128, 'x')},
+                 {{part}}),
+      Catch::Contains("expected ranks of the group in their order"));
 }
 
 }  // namespace group_mean_test

@@ -141,12 +141,14 @@ class Launch {
 // -- for the stand-ins of libraries --------------------------------------------------------
 
 /// For the end of a stream: `run` begins once `ready`, if there is one, says so. It may use the memory of `devices` (bits).
+/// `elsewhere`: what it waits for comes of another process, or of a later call, so that there is no fault where all wait.
 struct Work {
   cudaStream_t stream;
   const char* name;
   unsigned devices;
   std::function<void()> run;
   std::function<bool()> ready = nullptr;
+  bool elsewhere = false;
 };
 
 /// Puts all of it where it belongs, before anything of it is played. Not from Work::run.

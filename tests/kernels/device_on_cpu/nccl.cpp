@@ -1,13 +1,16 @@
 // Collectives as NCCL's interface has them. The calls of one group are queued when it ends, one a rank's stream; those of the
 // ranks of a communicator that stand at the same place are one operation, which is done once all streams have come to it.
 #include "tests/kernels/device_on_cpu/device.hpp"
+#include "tests/kernels/device_on_cpu/nccl_meeting.hpp"
 
 #include <nccl.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -65,6 +68,8 @@ struct Group {
 struct Call {
   std::shared_ptr<Together> together;
   cudaStream_t stream;
+  std::function<void(std::vector<device_on_cpu::Work>&)> add =
+      nullptr;  // with ranks of other processes
 };
 
 std::mutex mutex;  // guards the groups
@@ -74,8 +79,9 @@ thread_local std::vector<Call> calls;
 }  // namespace
 
 struct ncclComm {
-  std::shared_ptr<Group> group;
+  std::shared_ptr<Group> group;  // null where ranks are in other processes
   std::size_t rank;
+  std::shared_ptr<device_on_cpu::NcclMeeting> meeting = nullptr;
 };
 
 namespace {
@@ -107,7 +113,19 @@ ncclResult_t call(bool gather,
                   std::size_t count,
                   ncclComm_t communicator,
                   cudaStream_t stream) {
-  {
+  if (const auto& meeting = communicator->meeting) {
+    if (device_on_cpu::device_of(stream) != meeting->device()) {
+      return ncclInvalidArgument;
+    }
+    calls.push_back({nullptr, stream, [=](std::vector<device_on_cpu::Work>& work) {
+                       meeting->add(work,
+                                    gather,
+                                    static_cast<const float*>(from),
+                                    static_cast<float*>(to),
+                                    count,
+                                    stream);
+                     }});
+  } else {
     const std::lock_guard lock(mutex);
     Group& group = *communicator->group;
     if (device_on_cpu::device_of(stream) != group.devices[communicator->rank]) {
@@ -145,7 +163,9 @@ ncclResult_t ncclGetVersion(int* version) {
 
 const char* ncclGetErrorString(ncclResult_t code) {
   return code == ncclSuccess        ? "no error"
+         : code == ncclSystemError  ? "unhandled system error"
          : code == ncclInvalidUsage ? "invalid usage"
+         : code == ncclRemoteError  ? "remote process exited or there was a network error"
                                     : "invalid argument";
 }
 
@@ -166,7 +186,37 @@ ncclResult_t ncclCommInitAll(ncclComm_t* communicators, int count, const int* de
   return ncclSuccess;
 }
 
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  const std::string folder = device_on_cpu::NcclMeeting::new_folder();
+  *id = {};
+  if (folder.empty() || folder.size() >= sizeof id->internal) {
+    return ncclSystemError;
+  }
+  std::copy(folder.begin(), folder.end(), id->internal);
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(
+    ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config) {
+  int device = 0;
+  if (config->blocking != 0 || rank < 0 || rank >= ranks || id.internal[127] != 0 ||
+      cudaGetDevice(&device) != cudaSuccess) {
+    return ncclInvalidArgument;
+  }
+  auto meeting = std::make_shared<device_on_cpu::NcclMeeting>(id.internal, ranks, rank, device);
+  *communicator = new ncclComm{nullptr, static_cast<std::size_t>(rank), std::move(meeting)};
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* state) {
+  *state = communicator->meeting ? communicator->meeting->state() : ncclSuccess;
+  return ncclSuccess;
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
+  if (communicator->meeting) {
+    communicator->meeting->abort();
+  }
   delete communicator;
   return ncclSuccess;
 }
@@ -183,7 +233,11 @@ ncclResult_t ncclGroupEnd() {
   if (--depth == 0) {
     std::vector<device_on_cpu::Work> work;
     for (const Call& each : std::exchange(calls, {})) {
-      add(work, each);
+      if (each.add) {
+        each.add(work);
+      } else {
+        add(work, each);
+      }
     }
     device_on_cpu::put(std::move(work));
   }

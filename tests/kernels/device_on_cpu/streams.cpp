@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <deque>
 #include <iostream>
@@ -25,7 +26,8 @@ struct Operation {
   unsigned devices;  // bits
   std::function<void()> run;
   std::function<bool()> ready = nullptr;
-  bool kernel = false;  // sees no other device's memory
+  bool kernel = false;     // sees no other device's memory
+  bool elsewhere = false;  // Work::elsewhere
 };
 
 }  // namespace
@@ -136,11 +138,26 @@ bool play_any() {
   return true;
 }
 
+bool waits_for_others() {
+  const auto& streams = world().streams;
+  return std::any_of(streams.begin(), streams.end(), [](const auto& stream) {
+    return !stream->queue.empty() && stream->queue.front().elsewhere;
+  });
+}
+
 template <class Done>
 cudaError_t play_until(Done done) {
-  const cudaError_t& broken = world().broken[static_cast<std::size_t>(current_device)];
+  World& w = world();
+  const cudaError_t& broken = w.broken[static_cast<std::size_t>(current_device)];
   while (!done() && broken == cudaSuccess) {
-    if (!play_any()) {
+    if (play_any()) {
+      continue;
+    }
+    if (waits_for_others()) {
+      w.mutex.unlock();
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+      w.mutex.lock();
+    } else {
       tell("streams wait for each other");
       world().broken.fill(cudaErrorLaunchTimeout);
     }
@@ -238,7 +255,12 @@ void put(std::vector<Work> work) {
   const std::lock_guard lock(world().mutex);
   for (Work& each : work) {
     if (CUstream_st* const found = find(each.stream)) {
-      found->queue.push_back({each.name, each.devices, std::move(each.run), std::move(each.ready)});
+      found->queue.push_back({each.name,
+                              each.devices,
+                              std::move(each.run),
+                              std::move(each.ready),
+                              false,
+                              each.elsewhere});
     }
   }
   play_some();
@@ -513,6 +535,14 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   return on_stream(handle, [&](CUstream_st& stream) {
     return play_until([&] { return stream.queue.empty(); });
+  });
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  return on_stream(handle, [](CUstream_st& stream) {
+    while (!stream.queue.empty() && play_any()) {
+    }
+    return stream.queue.empty() ? cudaSuccess : cudaErrorNotReady;
   });
 }
 
