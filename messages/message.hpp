@@ -81,7 +81,8 @@ using Kinds = List<struct Start,
                    struct Returned,
                    struct Readmitted,
                    struct Rejoin,
-                   struct CopyWord>;
+                   struct CopyWord,
+                   struct GroupTurn>;
 
 template <class M>
 concept Sayable = Kinds::place<M>()

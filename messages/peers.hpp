@@ -23,6 +23,29 @@ struct GradientPart {
   std::optional<std::int32_t> speaks_for() const { return stamp.replica; }
 };
 
+/// A word about the one sum of a chunk's gradients that all replicas' shards make at the same time
+/// (actors/exchange/group_reduction.hpp).
+struct GroupTurn {
+  enum class Kind : std::uint8_t {
+    ready,  // to the shard that keeps the turns: this replica's gradient is there
+    begin,  // of it: all are there, and nobody else uses their GPUs
+    done,   // to it: this replica has the mean
+  };
+
+  Stamp stamp;  // replica: who sends it; chunk and mini-batch: of the sum
+  Kind kind = Kind::ready;
+
+  static constexpr auto kFacts = said_by<ShardRole>(is::inside, is::any);
+
+  Stamp identity() const {
+    Stamp turn = stamp;
+    turn.micro_batch = static_cast<std::int32_t>(kind);
+    return turn;
+  }
+
+  std::optional<std::int32_t> speaks_for() const { return stamp.replica; }
+};
+
 /// What machines of a program of one's own say to one another: an exchange to the same chunk's shard of
 /// another replica, an extension to its machines (runtime/system/extension.hpp).
 struct Note {

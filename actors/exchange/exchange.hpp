@@ -5,7 +5,7 @@
 //
 //   Alone         one replica: a step is what the optimizer makes
 //   Reduction     the gradient is summed over the replicas first
-//   GroupReduction  ... in one job for all of them
+//   GroupReduction  ... by all replicas' GPUs at the same time
 //   Upstream      servers above hold what all replicas share
 //   SharedBuffer  all replicas write to one buffer
 //   PeerExchange  the same chunk's shards of the replicas talk to one another (peers.hpp)
@@ -158,6 +158,8 @@ class Exchange {
   virtual void came(GradientPart /*m*/, double /*now*/, Effects& /*fx*/) {
     unexpected("a part of a gradient");
   }
+
+  virtual void came(GroupTurn /*m*/, Effects& /*fx*/) { unexpected("a turn of a sum"); }
 
   virtual void came(Note /*m*/, double /*now*/, Effects& /*fx*/) {
     unexpected("a note of another replica");

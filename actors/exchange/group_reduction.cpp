@@ -1,12 +1,10 @@
 #include "actors/exchange/group_reduction.hpp"
 
-#include "actors/exchange/link_states.hpp"
 #include "actors/pipeline/shard_jobs.hpp"
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
+#include "messages/bad_sender.hpp"
 
-#include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace troupe {
@@ -18,7 +16,7 @@ constexpr const char* kMean = "mean";
 }  // namespace
 
 GroupReduction::GroupReduction(ChunkOptimizer rule, Config config)
-    : Alone(std::move(rule)), c_(std::move(config)), gradients_(c_.peers.size()) {
+    : Alone(std::move(rule)), c_(std::move(config)) {
   stamp_.batch = -1;
 }
 
@@ -39,19 +37,15 @@ void GroupReduction::sum(std::vector<Tensor> gradient, TiedGradients tied, Effec
 
 void GroupReduction::hand_in(std::vector<Tensor> gradient, Effects& fx) {
   count_bytes(gradient, fx);
-  if (c_.replica == 0) {
-    waits_ = Waits::for_parts;
-    gradients_.keep(stamp_.batch, 0, std::move(gradient));
-    sum_when_complete(fx);
-    return;
-  }
-  waits_ = Waits::for_mean;
-  fx.send(c_.peers.front(), GradientPart{.stamp = stamp_, .tensors = std::move(gradient)});
+  gradient_ = std::move(gradient);
+  waits_ = Waits::for_turn;
+  c_.sums->hand_in(stamp_.batch, c_.replica, gradient_);
+  say(GroupTurn::Kind::ready, fx);
 }
 
 /// What each rank of a reduce-scatter and an all-gather sends: R - 1 segments in either.
 void GroupReduction::count_bytes(const std::vector<Tensor>& gradient, Effects& fx) const {
-  const auto ranks = static_cast<std::int64_t>(c_.peers.size());
+  const std::int64_t ranks = c_.replicas;
   TrafficRecord traffic{.replica = stamp_.replica, .chunk = stamp_.chunk};
   for (const Tensor& slice : gradient) {
     traffic.bytes += 4 * 2 * (ranks - 1) * ((slice.elements() + ranks - 1) / ranks);
@@ -59,47 +53,37 @@ void GroupReduction::count_bytes(const std::vector<Tensor>& gradient, Effects& f
   fx.record(traffic);
 }
 
-void GroupReduction::came(GradientPart m, double now, Effects& fx) {
-  if (c_.replica > 0) {
-    came_mean(std::move(m), now, fx);
-    return;
-  }
-  const bool begun = waits_ == Waits::for_tied || waits_ == Waits::for_parts;  // ... and not done
-  if (m.stamp.batch > stamp_.batch || (m.stamp.batch == stamp_.batch && begun)) {
-    gradients_.keep(m.stamp.batch, m.stamp.replica, std::move(m.tensors));
-  }
-  if (waits_ == Waits::for_parts) {
-    sum_when_complete(fx);
-  }
+/// To the shard that keeps the turns.
+void GroupReduction::say(GroupTurn::Kind what, Effects& fx) const {
+  fx.send(c_.keeper,
+          GroupTurn{.stamp = {.replica = c_.replica, .chunk = stamp_.chunk, .batch = stamp_.batch},
+                    .kind = what});
 }
 
-void GroupReduction::came_mean(GradientPart m, double now, Effects& fx) {
-  TROUPE_CHECK(m.stamp.batch <= stamp_.batch && waits_ != Waits::for_tied,
-               fill_in("the mean gradient of mini-batch {} came before it was due", m.stamp.batch));
-  if (m.stamp.batch == stamp_.batch && waits_ == Waits::for_mean) {  // else once more
-    take(std::move(m.tensors), now, fx);
+void GroupReduction::came(GroupTurn m, Effects& fx) {
+  if (m.kind == GroupTurn::Kind::begin) {
+    begin(m, fx);
+    return;
   }
+  TROUPE_BELIEVE(c_.turns, "the turns of these sums are kept elsewhere");
+  c_.turns->heard(m, fx);
 }
 
-void GroupReduction::sum_when_complete(Effects& fx) {
-  if (!gradients_.complete(stamp_.batch)) {
-    return;
+void GroupReduction::begin(const GroupTurn& m, Effects& fx) {
+  const bool ready = m.stamp.batch == stamp_.batch && waits_ != Waits::for_tied;
+  TROUPE_BELIEVE(
+      ready || m.stamp.batch < stamp_.batch,
+      fill_in("the sum of mini-batch {} began before this replica was ready", m.stamp.batch));
+  if (!ready || waits_ != Waits::for_turn) {
+    return;  // once more
   }
   waits_ = Waits::for_job;
-  std::vector<std::vector<Tensor>> gradients;
-  for (auto& [replica, gradient] : gradients_.take(stamp_.batch)) {
-    gradients.push_back(std::move(gradient));
-  }
+  gradient_.clear();
   run_computed(fx,
                stamp_,
                kMean,
-               [mean = c_.mean, gradients = std::move(gradients)](Stream& stream) mutable {
-                 Computed made;
-                 for (std::vector<Tensor>& of_replica : mean(stream, std::move(gradients))) {
-                   std::move(
-                       of_replica.begin(), of_replica.end(), std::back_inserter(made.tensors));
-                 }
-                 return made;
+               [sums = c_.sums, batch = stamp_.batch, replica = c_.replica](Stream& stream) {
+                 return Computed{.tensors = sums->mean(stream, batch, replica)};
                });
 }
 
@@ -110,20 +94,9 @@ void GroupReduction::job_done(Computed m, double now, Effects& fx) {
   }
   TROUPE_CHECK(waits_ == Waits::for_job && m.what == kMean,
                "a sum of gradients that nobody asked for");
-  const std::size_t slices = m.tensors.size() / c_.peers.size();
-  const auto of_replica = [&](std::size_t r) {
-    const auto first = m.tensors.begin() + static_cast<std::ptrdiff_t>(r * slices);
-    return std::vector<Tensor>(first, first + static_cast<std::ptrdiff_t>(slices));
-  };
-  for (std::size_t r = 1; r < c_.peers.size(); ++r) {
-    fx.send(c_.peers[r], GradientPart{.stamp = stamp_, .tensors = of_replica(r)});
-  }
-  take(of_replica(0), now, fx);
-}
-
-void GroupReduction::take(std::vector<Tensor> mean, double now, Effects& fx) {
   waits_ = Waits::not_at_all;
-  host().summed(std::move(mean), now, fx);
+  say(GroupTurn::Kind::done, fx);
+  host().summed(std::move(m.tensors), now, fx);
 }
 
 std::string GroupReduction::waits_for() const {
@@ -134,21 +107,30 @@ std::string GroupReduction::waits_for() const {
       return "its own sum of tied shares";
     case Waits::for_job:
       return "the mean of all replicas' gradients";
-    case Waits::for_mean:
-      return concat("the mean gradient of mini-batch ", stamp_.batch, " from replica 0");
-    case Waits::for_parts:
+    case Waits::for_turn:
       break;
   }
-  std::int32_t missing = 1;
-  while (gradients_.has(stamp_.batch, missing)) {
-    ++missing;
-  }
-  return concat("the gradient of mini-batch ", stamp_.batch, " from replica ", missing);
+  const std::string whom = c_.turns ? c_.turns->waits_for(stamp_.chunk, stamp_.batch) : "";
+  return whom.empty() ? concat("its turn to sum the gradient of mini-batch ", stamp_.batch) : whom;
 }
 
 void GroupReduction::archive(Archive& a) {
   Alone::archive(a);
-  a(stamp_, waits_, gradients_);
+  std::vector<Tensor> made;
+  if (!a.reading() && waits_ == Waits::for_turn) {
+    made = c_.sums->made(stamp_.batch, c_.replica);
+  }
+  a(stamp_, waits_, gradient_, made);
+  if (c_.turns) {
+    a(*c_.turns);
+  }
+  if (a.reading() && waits_ == Waits::for_turn) {
+    if (made.empty()) {
+      c_.sums->hand_in(stamp_.batch, c_.replica, gradient_);
+    } else {
+      c_.sums->put_back(stamp_.batch, c_.replica, std::move(made));
+    }
+  }
 }
 
 }  // namespace troupe

@@ -5,6 +5,7 @@
 #include "apps/cli/version.hpp"
 #include "apps/run/processes.hpp"
 #include "apps/run/run_files.hpp"
+#include "apps/topologies/exchange.hpp"
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/placement.hpp"
 #include "apps/topologies/placement_names.hpp"
@@ -14,6 +15,7 @@
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/cluster/meeting.hpp"
+#include "runtime/schemes/exchanges/all_reduce.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -108,6 +110,14 @@ class Attempts {
 Result<void> Attempts::place_machines() {
   auto placement = place(blueprint_, players_.processes);
   TROUPE_TRY(placement);
+  if (players_.hosts.empty() && !players_.ranks) {  // others may call different GPUs the same
+    TROUPE_TRY(check_sums_of_one_machine(blueprint_));
+  }
+  if (players_.credentials && sums_in_group(blueprint_.experiment)) {
+    tell_user(
+        "the gradients that NCCL sums up go by connections of its own, which --keys does not "
+        "encrypt; use them on a network that you trust");
+  }
   placement_ = *std::move(placement);
   why_no_return_ = why_no_return_of(blueprint_, placement_);
   if (notes_) {
@@ -149,6 +159,7 @@ Attempt Attempts::try_once() {
     experiment.clear_start_from();  // the weights are in the checkpoint
     experiment.clear_start_from_skip();
   }
+  blueprint_.groups = name_groups(blueprint_, placement_.process_of);  // each attempt has its own
   std::optional<WaitingLine> line;
   if (options_.progress) {
     line.emplace(*options_.progress, options_.terminal);
@@ -162,6 +173,7 @@ Attempt Attempts::try_once() {
              .resumes = options.resume != nullptr,
              .may_restart = restarts_left() > 0,
              .is_restart = restarted(),
+             .groups = blueprint_.groups,
              .bounds = run_bounds(blueprint_, placement_.process_of.size()),
              .program = players_.program,
              .hosts = players_.hosts,

@@ -52,7 +52,15 @@ Result<Blueprint> blueprint_of(const Invitation& invitation) {
   auto experiment = parse_experiment(invitation.experiment, "the lead's experiment");
   TROUPE_TRY(experiment);
   TROUPE_TRY(resolve(*experiment));
-  return make_blueprint(*experiment);
+  auto made = make_blueprint(*experiment);
+  TROUPE_TRY(made);
+  if (!invitation.groups.empty() && invitation.groups.size() != made->chunks.size()) {
+    return lost_error("the lead names {} groups of GPUs for {} chunks",
+                      invitation.groups.size(),
+                      made->chunks.size());
+  }
+  made->groups = invitation.groups;
+  return made;
 }
 
 /// In the place of a process that was lost: the machines of its replicas wait for Rejoin.
@@ -107,7 +115,7 @@ struct Played {
 Played play_part(const Invitation& invitation,
                  std::unique_ptr<ControlStream> lead,
                  const std::string& host) {
-  const auto blueprint = blueprint_of(invitation);
+  auto blueprint = blueprint_of(invitation);
   const auto placement =
       blueprint ? place(*blueprint, invitation.processes) : Result<Placement>(blueprint.error());
   if (!placement) {

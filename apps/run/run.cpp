@@ -9,6 +9,7 @@
 #include "apps/run/tee.hpp"
 #include "apps/run/tracing.hpp"
 #include "apps/topologies/checks.hpp"
+#include "apps/topologies/exchange.hpp"
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/run_bounds.hpp"
 #include "apps/topologies/topology.hpp"
@@ -300,6 +301,7 @@ Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* ot
   TROUPE_TRY(check_clock(blueprint, options.virtual_clock));
   // Of several processes each has a part alone.
   TROUPE_TRY(others ? Result<void>() : check_memory(blueprint));
+  TROUPE_TRY(others ? Result<void>() : check_sums_of_one_machine(blueprint));
   Cast cast = make_cast(blueprint);
   if (options.recast) {
     options.recast(cast);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "experiment.pb.h"
+#include "kernels/group_mean.hpp"
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/chunk.hpp"
@@ -43,9 +44,12 @@ struct Blueprint {
   std::optional<Link> link;             // to servers, where the replicas have some
   std::int64_t batches_per_update = 1;  // mini-batches, over all replicas
   std::vector<Device> devices;          // by replica and stage
-  /// What makes one mean of all replicas' gradients (actors/exchange/group_reduction.hpp). Empty: kernels/group_mean.hpp.
-  std::function<std::vector<std::vector<Tensor>>(Stream&, std::vector<std::vector<Tensor>>)>
+  /// What makes one mean of all replicas' gradients (actors/exchange/group_sums.hpp). Empty: kernels/group_mean.hpp.
+  std::function<std::vector<std::vector<Tensor>>(
+      Stream&, const GroupRanks&, const std::vector<std::vector<Tensor>>&)>
       group_mean{};
+  /// By chunk: what the GPUs of its replicas call their group where they are of several processes; empty: in one.
+  std::vector<std::string> groups{};
   Precision precision = Precision::fp32;  // of the products of stages, optimizers and servers
   std::vector<ChunkTimes> times;          // modelled means of one micro-batch, by chunk
   BatchSizes sizes;                       // of the run's mini-batches, over all replicas

@@ -8,6 +8,7 @@
 #include "apps/topologies/servers.hpp"
 #include "experiment.pb.h"
 #include "runtime/data/sharding.hpp"
+#include "runtime/schemes/exchanges/all_reduce.hpp"
 #include "runtime/system/callers.hpp"
 
 #include <algorithm>
@@ -33,7 +34,10 @@ Casting::Casting(const Blueprint& blueprint, bool alike)
   for (std::int32_t c = 0; c < schedule_.chunks; ++c) {
     const std::int64_t delay = schedule_.delay[static_cast<std::size_t>(c)];
     rules_.emplace_back(own, rate, delay, synchronous_batches(b_));
-    shared_.push_back(hogwild_ ? shared_weights(b_, c, streams_on_.on({})) : nullptr);
+    shared_.weights.push_back(hogwild_ ? shared_weights(b_, c, streams_on_.on({})) : nullptr);
+    if (sums_in_group(e_)) {
+      shared_.sums.push_back(group_sums(b_, c));
+    }
   }
   if (e_.replicas().split() == proto::Replicas::by_label && replicas_ > 1) {
     samples_ = blocks_by_label(*b_.data, replicas_);
@@ -64,6 +68,13 @@ Cast Casting::all() {
   cast_.director = who_.director();
   add_copies();
   cast_.threads = who_.threads();
+  if (!shared_.sums.empty()) {
+    cast_.over = [sums = shared_.sums] {
+      for (const auto& of_chunk : sums) {
+        of_chunk->end();
+      }
+    };
+  }
   join_extension(cast_, b_, who_);
   streams_on_ = {};
   starting_.clear();

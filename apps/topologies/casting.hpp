@@ -1,7 +1,7 @@
 // How a cast is made of a blueprint; a part of cast.cpp, whose machines are in casting_machines.cpp.
 #pragma once
 
-#include "actors/exchange/shared_weights.hpp"
+#include "apps/topologies/exchange.hpp"
 #include "apps/topologies/predictors.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/streams.hpp"
@@ -84,7 +84,7 @@ class Casting {
   std::vector<ChunkOptimizer> rules_;               // by chunk
   std::vector<std::vector<std::int64_t>> samples_;  // by replica, where not all are its own
   std::shared_ptr<Shuffles> shuffles_;
-  std::vector<std::shared_ptr<SharedWeights>> shared_;  // by chunk: hogwild
+  SharedByReplicas shared_;
   InitialStreams streams_on_;
   /// While machines are made: what chunks start with, by device. All replicas have the same handles, as nobody changes what
   /// others have, too.

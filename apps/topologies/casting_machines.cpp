@@ -201,21 +201,21 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
     starting = starting_slices(streams_on_.on(device), b_, at);
   }
   add(who_.shards(r)[at].id,
-      std::make_unique<ParameterShard>(ParameterShard::Config{
-          .self = who_.shards(r)[at],
-          .chunk = c,
-          .optimizer = who_.optimizers(r)[at],
-          .layout = slice_layout(b_.chunks[at]->layout()),
-          .plan = b_.plans[at],
-          .clip_norm = clip_norm_of(e_),
-          .clip_with = clip_with(r, c),
-          .evaluation = evaluation(r),
-          .director = who_.director(),
-          .initial = starting,
-          .returns = returns_ && served(),
-          .tied = tied_shares(b_, c),
-          .copies = schedule_.copies_of(c),
-          .exchange = make_exchange(b_, who_, rules_[at], shared_[at], r, c)}),
+      std::make_unique<ParameterShard>(
+          ParameterShard::Config{.self = who_.shards(r)[at],
+                                 .chunk = c,
+                                 .optimizer = who_.optimizers(r)[at],
+                                 .layout = slice_layout(b_.chunks[at]->layout()),
+                                 .plan = b_.plans[at],
+                                 .clip_norm = clip_norm_of(e_),
+                                 .clip_with = clip_with(r, c),
+                                 .evaluation = evaluation(r),
+                                 .director = who_.director(),
+                                 .initial = starting,
+                                 .returns = returns_ && served(),
+                                 .tied = tied_shares(b_, c),
+                                 .copies = schedule_.copies_of(c),
+                                 .exchange = make_exchange(b_, who_, rules_[at], shared_, r, c)}),
       device,
       b_.precision);
 }
@@ -241,7 +241,7 @@ void Casting::add_optimizer(std::int32_t r, std::int32_t c) {
                             .slim = slim_numbers(e_, 0, schedule_.delay[at]),
                             .rebases = b_.link && b_.link->rebases(),
                             .up = up_links(b_, r, c),
-                            .shared = shared_[at]}),
+                            .shared = shared_.weights[at]}),
       device_of(r, k),
       b_.precision);
 }

@@ -4,6 +4,7 @@
 #include "apps/topologies/roster.hpp"
 #include "experiment.pb.h"
 #include "messages/experiment.hpp"
+#include "runtime/schemes/exchanges/all_reduce.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 
 #include <algorithm>
@@ -19,8 +20,10 @@ Result<void> check_entries(const E& e) {
 }
 
 Result<void> check_together(const E& e) {
-  const std::string why = copies_words(e).empty() ? "" : plays_in_one_process(e).why;
-  if (why.empty()) {
+  const std::string why =
+      sums_in_group(e) ? "replicas.exchange.synchronous.reduction nccl has one GPU for each replica"
+                       : plays_in_one_process(e).why;
+  if (why.empty() || copies_words(e).empty()) {
     return {};
   }
   return e.replicas().copies() > 1

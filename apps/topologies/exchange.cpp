@@ -8,8 +8,15 @@
 #include "actors/exchange/upstream.hpp"
 #include "experiment.pb.h"
 #include "kernels/group_mean.hpp"
+#include "kernels/wording.hpp"
 #include "runtime/schemes/codecs/summed_link.hpp"
 #include "runtime/schemes/exchanges/all_reduce.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -45,15 +52,54 @@ std::vector<SummedLink> summed_links(const Blueprint& b, std::int32_t c) {
   return links;
 }
 
-/// Between the GPUs of the chunk's stages, one for each replica.
-GroupMean group_mean_of(const Blueprint& b, std::int32_t c) {
-  if (b.group_mean) {
-    return b.group_mean;
+/// Of each chunk: the first of those whose groups have a GPU in common with each other, also by way of third ones. GPUs that
+/// are called the same may be of different hosts; then turns are kept that need not be.
+std::vector<std::int32_t> first_in_common(const Blueprint& b) {
+  std::map<Device, std::int32_t> first_on;
+  std::vector<std::int32_t> first(static_cast<std::size_t>(b.schedule->chunks));
+  std::iota(first.begin(), first.end(), 0);
+  for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
+    for (const Device device : devices_of_stage(b.experiment, b.schedule->stage_of(c))) {
+      const std::int32_t other =
+          first[static_cast<std::size_t>(first_on.try_emplace(device, c).first->second)];
+      const std::int32_t own = first[static_cast<std::size_t>(c)];
+      std::ranges::replace(first, std::max(own, other), std::min(own, other));
+    }
   }
-  return [devices = devices_of_stage(b.experiment, b.schedule->stage_of(c))](
-             Stream& stream, std::vector<std::vector<Tensor>> parts) {
-    return group_mean(stream, all_here(devices), parts);
-  };
+  return first;
+}
+
+/// The shard of replica 0 of the first chunk keeps the turns of those with which it has GPUs in common.
+std::unique_ptr<Exchange> make_group_reduction(const Blueprint& b,
+                                               const Roster& who,
+                                               const ChunkOptimizer& rule,
+                                               std::shared_ptr<GroupSums> sums,
+                                               std::int32_t r,
+                                               std::int32_t c) {
+  const std::vector<std::int32_t> first = first_in_common(b);
+  const std::int32_t keeper = first[static_cast<std::size_t>(c)];
+  GroupReduction::Config config{.replica = r,
+                                .replicas = static_cast<std::int32_t>(who.peers(c).size()),
+                                .sums = std::move(sums),
+                                .keeper = who.peers(keeper).front()};
+  if (r == 0 && c == keeper) {
+    GroupTurns::Config turns;
+    for (std::int32_t other = c; other < b.schedule->chunks; ++other) {
+      if (first[static_cast<std::size_t>(other)] == keeper) {
+        turns.shards.emplace(other, who.peers(other));
+      }
+    }
+    config.turns.emplace(std::move(turns));
+  }
+  return std::make_unique<GroupReduction>(rule, std::move(config));
+}
+
+Error no_group(std::int32_t stage, const std::string& why) {
+  return usage_error(
+      "replicas.exchange.synchronous.reduction: nccl for stage {} of all replicas: {}; use a "
+      "placement.devices that gives each replica a GPU of its own, or reduction ring or tree",
+      stage,
+      why);
 }
 
 /// Of replicas that sum their gradients among themselves.
@@ -63,11 +109,6 @@ std::unique_ptr<Exchange> make_reduction(const Blueprint& b,
                                          std::int32_t r,
                                          std::int32_t c) {
   const proto::Experiment& e = b.experiment;
-  if (sums_in_group(e)) {
-    return std::make_unique<GroupReduction>(
-        rule,
-        GroupReduction::Config{.replica = r, .peers = who.peers(c), .mean = group_mean_of(b, c)});
-  }
   const bool recoded = codec_scheme(e.replicas().codec().up()).recoded;
   return std::make_unique<Reduction>(
       rule,
@@ -95,6 +136,54 @@ std::size_t tied_shares(const Blueprint& b, std::int32_t owner) {
   return shares + static_cast<std::size_t>(b.schedule->copies_of(owner) - 1) * slices;
 }
 
+std::shared_ptr<GroupSums> group_sums(const Blueprint& b, std::int32_t c) {
+  return std::make_shared<GroupSums>(devices_of_stage(b.experiment, b.schedule->stage_of(c)),
+                                     b.group_mean ? GroupMean(b.group_mean) : GroupMean(group_mean),
+                                     b.groups.empty() ? "" : b.groups[static_cast<std::size_t>(c)]);
+}
+
+Result<void> check_group_sums(const proto::Experiment& e, bool several_processes) {
+  for (std::int32_t k = 0; sums_in_group(e) && k < stage_actors(e); ++k) {
+    if (auto able = check_group(devices_of_stage(e, k), several_processes); !able) {
+      return no_group(k, able.error().message);
+    }
+  }
+  return {};
+}
+
+Result<void> check_sums_of_one_machine(const Blueprint& b) {
+  return b.group_mean ? Result<void>() : check_group_sums(b.experiment, false);
+}
+
+std::vector<std::string> name_groups(const Blueprint& b, const std::vector<int>& process_of) {
+  std::vector<std::string> names;
+  const Roster who(b);
+  for (std::int32_t c = 0; sums_in_group(b.experiment) && c < b.schedule->chunks; ++c) {
+    std::set<int> processes;
+    for (const Ref<ShardRole> shard : who.peers(c)) {
+      processes.insert(process_of[shard.id]);
+    }
+    names.push_back(processes.size() > 1 ? make_group_id() : "");
+  }
+  return names;
+}
+
+Result<void> check_gpus_apart(const Blueprint& b,
+                              const Roster& who,
+                              const std::vector<int>& process_of) {
+  for (std::int32_t k = 0; sums_in_group(b.experiment) && k < stage_actors(b.experiment); ++k) {
+    const std::vector<Device> devices = devices_of_stage(b.experiment, k);
+    std::set<std::pair<int, Device>> taken;
+    for (std::size_t r = 0; r < devices.size(); ++r) {
+      const ActorId id = who.stages(static_cast<std::int32_t>(r))[static_cast<std::size_t>(k)].id;
+      if (const int process = process_of[id]; !taken.emplace(process, devices[r]).second) {
+        return no_group(k, fill_in("two of process {} are on {}", process, to_string(devices[r])));
+      }
+    }
+  }
+  return {};
+}
+
 std::shared_ptr<SharedWeights> shared_weights(const Blueprint& b, std::int32_t c, Stream& stream) {
   const proto::Experiment& e = b.experiment;
   auto shared = std::make_shared<SharedWeights>();
@@ -111,7 +200,7 @@ std::shared_ptr<SharedWeights> shared_weights(const Blueprint& b, std::int32_t c
 std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
                                         const Roster& who,
                                         const ChunkOptimizer& rule,
-                                        std::shared_ptr<const SharedWeights> shared,
+                                        const SharedByReplicas& shared,
                                         std::int32_t r,
                                         std::int32_t c) {
   const proto::Experiment& e = b.experiment;
@@ -142,13 +231,16 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
     return std::make_unique<SharedBufferExchange>(
         SharedBufferExchange::Config{.replica = r,
                                      .chunk = c,
-                                     .shared = std::move(shared),
+                                     .shared = shared.weights[static_cast<std::size_t>(c)],
                                      .rule = rule,
                                      .evaluation = evaluation_plan(b),
                                      .updates = b.batches,
                                      .director = who.director()});
   }
-  if (reduction_of(e) || sums_in_group(e)) {
+  if (sums_in_group(e)) {
+    return make_group_reduction(b, who, rule, shared.sums[static_cast<std::size_t>(c)], r, c);
+  }
+  if (reduction_of(e)) {
     return make_reduction(b, who, rule, r, c);
   }
   const ExchangeScheme& scheme = exchange_of(e);

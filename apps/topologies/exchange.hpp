@@ -2,6 +2,7 @@
 #pragma once
 
 #include "actors/exchange/exchange.hpp"
+#include "actors/exchange/group_sums.hpp"
 #include "actors/exchange/shared_weights.hpp"
 #include "apps/topologies/roster.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
@@ -9,15 +10,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace troupe {
 
-/// Of the shard of chunk `c` in replica `r`, whose optimizer is `rule`. `shared`: what hogwild's replicas write to.
+/// What the shards of a chunk have in common, as far as they play in this process; by chunk.
+struct SharedByReplicas {
+  std::vector<std::shared_ptr<SharedWeights>> weights{};  // hogwild
+  std::vector<std::shared_ptr<GroupSums>> sums{};         // sums by GPUs at the same time
+};
+
+/// Of the shard of chunk `c` in replica `r`, whose optimizer is `rule`.
 std::unique_ptr<Exchange> make_exchange(const Blueprint& blueprint,
                                         const Roster& who,
                                         const ChunkOptimizer& rule,
-                                        std::shared_ptr<const SharedWeights> shared,
+                                        const SharedByReplicas& shared,
                                         std::int32_t r,
                                         std::int32_t c);
 
@@ -39,6 +47,23 @@ std::vector<CodedLink> up_links(const Blueprint& blueprint, std::int32_t r, std:
 /// The optimizer that a replica has where servers make the updates: between two fetches it moves by
 /// its own gradients (Dean et al. 2012), with no memory of them.
 proto::Experiment own_optimizer(const Blueprint& blueprint);
+
+/// Where the replicas' GPUs sum up the gradients of chunk `c`.
+std::shared_ptr<GroupSums> group_sums(const Blueprint& blueprint, std::int32_t c);
+
+/// Error (usage) where the GPUs of the replicas cannot sum up their gradients together (synchronous.reduction nccl).
+/// `several_processes`: as check_group() has it.
+Result<void> check_group_sums(const proto::Experiment& experiment, bool several_processes);
+/// ... in processes of one machine, or in one process, where GPUs that are called the same are the same.
+Result<void> check_sums_of_one_machine(const Blueprint& blueprint);
+/// ... where those of a stage's replicas in one process are not different ones. `process_of`: by ActorId.
+Result<void> check_gpus_apart(const Blueprint& blueprint,
+                              const Roster& who,
+                              const std::vector<int>& process_of);
+
+/// New names for Blueprint::groups, by chunk; none where no GPUs sum up. One process makes them.
+std::vector<std::string> name_groups(const Blueprint& blueprint,
+                                     const std::vector<int>& process_of);
 
 /// What chunk `c` starts with, in buffers that all replicas write to (hogwild).
 std::shared_ptr<SharedWeights> shared_weights(const Blueprint& blueprint,

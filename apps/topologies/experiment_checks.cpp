@@ -1,6 +1,7 @@
 // The rows that an experiment has to pass before anything is opened.
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/copies.hpp"
+#include "apps/topologies/exchange.hpp"
 #include "apps/topologies/extension.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/hosts.hpp"
@@ -9,7 +10,6 @@
 #include "apps/topologies/sandblaster.hpp"
 #include "apps/topologies/width.hpp"
 #include "experiment.pb.h"
-#include "kernels/group_mean.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/data/registry.hpp"
@@ -53,20 +53,6 @@ Result<void> check_precisions(const E& e) {
   for (const Device device : all_devices(e)) {
     if (auto able = check_precision(device, precision_of(e)); !able) {
       return Error{ErrorKind::usage, "placement.precision: " + able.error().message};
-    }
-  }
-  return {};
-}
-
-Result<void> check_group_sums(const E& e) {
-  for (std::int32_t k = 0; sums_in_group(e) && k < stage_actors(e); ++k) {
-    if (auto able = check_group(devices_of_stage(e, k)); !able) {
-      return usage_error(
-          "replicas.exchange.synchronous.reduction: nccl for stage {} of all replicas: {}; use "
-          "a placement.devices that gives each replica a GPU of its own, or reduction ring or "
-          "tree",
-          k,
-          able.error().message);
     }
   }
   return {};
@@ -120,7 +106,10 @@ Rows placement_checks() {
              e.placement().devices_size());
        }},
       {"devices_that_are_there", check_devices},
-      {"nccl_between_gpus", check_group_sums},
+      {"nccl_between_gpus",
+       [](const E& e) {
+         return check_group_sums(e, true);
+       }},
       {"names_on_processes", check_placement_names},
       {"precision_of_the_devices", check_precisions},
       {"quadratic_on_cpu",

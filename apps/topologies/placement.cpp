@@ -2,6 +2,7 @@
 
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/copies.hpp"
+#include "apps/topologies/exchange.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/placement_names.hpp"
 #include "apps/topologies/roster.hpp"
@@ -304,10 +305,6 @@ InOneProcess plays_in_one_process(const proto::Experiment& e) {
   if (shared_by(e) == Shared::own) {
     return {exchange_of(e).info.name + " plays in one process", "choose another replicas.exchange"};
   }
-  if (sums_in_group(e)) {
-    return {"replicas.exchange.synchronous.reduction nccl adds up between the GPUs of one process",
-            "choose ring or tree"};
-  }
   if (e.extension().has_custom()) {
     return {"the machines of an extension share memory with those that they overhear",
             "leave the extension out"};
@@ -345,6 +342,7 @@ Result<Placement> place(const Blueprint& b, int processes) {
                       .words = seating.words(),
                       .whole_replicas = seating.whole_replicas()};
   seat_all(b, who, seating, placement);
+  TROUPE_TRY(check_gpus_apart(b, who, placement.process_of));
   std::vector<PlacementNames::Other> all;
   for (std::size_t id = 0; id < who.entries().size(); ++id) {
     all.push_back({who.entries()[id].name, placement.process_of[id]});

@@ -1,8 +1,11 @@
 // What a node hears first.
+#include "kernels/group_mean.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/cluster/node.hpp"
 #include "runtime/cluster/ucx_plane.hpp"
 #include "wire.pb.h"
+
+#include <algorithm>
 
 namespace troupe {
 namespace {
@@ -24,6 +27,11 @@ std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& p
       (join.pids_size() > 0 && join.pids_size() != static_cast<int>(join.processes()))) {
     return std::nullopt;
   }
+  if (!std::ranges::all_of(join.groups(), [](const std::string& group) {
+        return group.empty() || group.size() == kGroupIdBytes;
+      })) {
+    return std::nullopt;
+  }
   return Invitation{.process = static_cast<int>(join.process()),
                     .processes = static_cast<int>(join.processes()),
                     .token = join.token(),
@@ -34,7 +42,8 @@ std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& p
                     .protocol = join.protocol(),
                     .ucx = printable(join.ucx()),
                     .life = join.life(),
-                    .again = join.again()};
+                    .again = join.again(),
+                    .groups = {join.groups().begin(), join.groups().end()}};
 }
 
 Result<void> check_invitation(const Invitation& invitation, const std::string& version) {

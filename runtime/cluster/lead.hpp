@@ -60,6 +60,7 @@ class Lead final : public Cluster {
     bool resumes = false;      // the run goes on from a checkpoint
     bool may_restart = false;  // after a loss another Lead may begin the run again
     bool is_restart = false;   // the run begins again; another Lead may try once more
+    std::vector<std::string> groups{};  // of GPUs; proto::Join has it
     RunBounds bounds{};
     std::string program = "/proc/self/exe";
     std::vector<HostPlace> hosts{};  // of processes 1, 2, ...; empty: all are on this machine

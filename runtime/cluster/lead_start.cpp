@@ -163,6 +163,7 @@ Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
   join.set_life(life);
   join.set_ucx(c_.transport == Transport::ucx ? ucx_version() : "");
   join.set_again(c_.may_restart || c_.is_restart);
+  join.mutable_groups()->Assign(c_.groups.begin(), c_.groups.end());
   if (!on_hosts()) {
     join.add_pids(static_cast<std::uint32_t>(::getpid()));
     for (const auto& [other, started] : members_) {

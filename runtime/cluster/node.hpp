@@ -34,10 +34,11 @@ struct Invitation {
   bool resumes = false;       // from a checkpoint
   std::vector<pid_t> pids{};  // of all processes; empty where they play on several hosts
   std::uint32_t protocol = 0;
-  std::string ucx{};               // its version, where tensors take it
-  std::uint32_t life = 0;          // more than 0: in the place of one that was lost
-  bool again = false;              // a run that is lost, or does not begin, may be begun again
-  std::optional<Error> refusal{};  // there is nothing to be played, and why
+  std::string ucx{};                  // its version, where tensors take it
+  std::uint32_t life = 0;             // more than 0: in the place of one that was lost
+  bool again = false;                 // a run that is lost, or does not begin, may be begun again
+  std::vector<std::string> groups{};  // proto::Join has it; each as long as kGroupIdBytes, or empty
+  std::optional<Error> refusal{};     // there is nothing to be played, and why
 };
 
 /// The first word of the lead; nothing where there is none, or it comes too late.

@@ -233,6 +233,8 @@ struct Cast {
   /// Makes the machines of a replica once more, without any state; they wait for Rejoin. Empty: a replica that is lost does
   /// not come back.
   std::function<std::vector<Replacement>(std::int32_t replica)> make_replacements{};
+  /// Called by the real clock when the run is over, in each process: jobs that wait for other processes return. May be empty.
+  std::function<void()> over{};
   /// By the first copy of a machine: its other copies (callers.hpp), which the Witness has to know.
   std::map<ActorId, std::vector<ActorId>> copies{};
 };

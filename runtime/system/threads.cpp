@@ -311,6 +311,9 @@ Ending play(Theatre& theatre, RecordSink& records, const RunState* state) {
     }
   }
   Ending ending = await_ending(theatre);
+  if (theatre.cast.over) {
+    theatre.cast.over();
+  }
   const auto collected = others ? others->collect(ending) : Result<void>();
   if (!collected && ending.exit_code == 0) {
     const auto& asked = theatre.options.interrupts;

@@ -1,4 +1,5 @@
 // What a visitor of a node can send before anybody knows who he is: a lead's first word.
+#include "kernels/group_mean.hpp"
 #include "runtime/cluster/node.hpp"
 #include "tests/fuzz/fuzz.hpp"
 #include "wire.pb.h"
@@ -23,6 +24,7 @@ std::vector<std::string> seeds() {
     for (std::uint32_t pid = 1; pid <= pids; ++pid) {
       join.add_pids(pid);
     }
+    join.add_groups(std::string(kGroupIdBytes, 'x'));
     all.push_back(
         joined({join.SerializeAsString()}));  // a word is its size in four bytes, and itself
   }

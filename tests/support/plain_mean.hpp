@@ -1,7 +1,7 @@
 // What kernels/group_mean.hpp does between GPUs, by loops in host memory.
 #pragma once
 
-#include "kernels/stream.hpp"
+#include "kernels/group_mean.hpp"
 
 #include <vector>
 
@@ -9,6 +9,7 @@ namespace troupe::test {
 
 /// By replica and slice; every replica gets a copy of its own.
 inline std::vector<std::vector<Tensor>> plain_mean(Stream& stream,
+                                                   const GroupRanks& /*here*/,
                                                    const std::vector<std::vector<Tensor>>& parts) {
   std::vector<std::vector<Tensor>> means(parts.size());
   for (std::size_t s = 0; s < parts.front().size(); ++s) {

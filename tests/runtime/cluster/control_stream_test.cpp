@@ -1,12 +1,15 @@
 // Words over a control stream: as they were said, and memory for them as they come.
 #include "runtime/cluster/control_stream.hpp"
 
+#include "kernels/group_mean.hpp"
+#include "runtime/cluster/node.hpp"
 #include "tests/support/catch.hpp"
 #include "wire.pb.h"
 
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace control_stream_test {
 
@@ -73,6 +76,27 @@ TEST_CASE("what a length announces takes no memory before it comes", "[cluster]"
     CAPTURE(size);
     CHECK(read_message(stream, heard) == Talk::gone);
     CHECK(stream.ahead() <= 1);
+  }
+}
+
+TEST_CASE("names of groups of GPUs in an invitation are as long as NCCL's, or empty", "[cluster]") {
+  const auto heard = [](const std::vector<std::string>& groups) {
+    proto::Join said;
+    said.set_processes(2);
+    said.mutable_groups()->Assign(groups.begin(), groups.end());
+    const std::string bytes = said.SerializeAsString();
+    ComingBytes stream(framed(bytes, static_cast<std::uint32_t>(bytes.size())), 1000);
+    return read_invitation(stream);
+  };
+  const std::string name(kGroupIdBytes, 'x');
+  for (const std::vector<std::string>& groups :
+       {std::vector<std::string>{}, {""}, {name}, {name, "", name}}) {
+    const auto invitation = heard(groups);
+    REQUIRE(invitation);
+    CHECK(invitation->groups == groups);
+  }
+  for (const std::size_t size : {std::size_t{1}, kGroupIdBytes - 1, kGroupIdBytes + 1}) {
+    CHECK_FALSE(heard({name, std::string(size, 'x')}));
   }
 }
 
