@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -199,6 +200,29 @@ TEST_CASE("a run of GPUs goes on in another number of processes, and is replayed
     INFO(replayed.out << replayed.err);
     CHECK(replayed.code == 0);
   }
+}
+
+TEST_CASE("each host calls its own GPU as it likes, and two replicas of one have two", "[apps]") {
+  const OnGpus gpus;
+  const Folder folder;
+  Program node = gpus.start({"node", "--listen", "127.0.0.1:0", "--once"});
+  const std::string before = "listening at ";
+  wait_until([&] { return node.err().find('\n') != std::string::npos; });
+  const std::string told = node.err();
+  std::ofstream(folder / "hosts") << told.substr(told.find(before) + before.size());
+  const std::string one = "placement.devices=[cuda:0]";
+  const Words words = training("nccl", {"replicas.count=2", one, kShort});
+  // Two replicas in the lead's process, or in the node's: before anybody is reached.
+  const Said crowded = gpus.run(
+      with(training("nccl", {"replicas.count=4", one, kShort}), {"--hosts", folder / "hosts"}));
+  CHECK(crowded.code == 2);
+  CHECK_THAT(crowded.err, says("two of process 0 are on cuda:0"));
+  const Said said = gpus.run(with(words, {"--hosts", folder / "hosts"}));
+  INFO(said.err);
+  CHECK(said.code == 0);
+  CHECK(digest_of(said) ==
+        digest_of(gpus.run(training("ring", {"replicas.count=2", one, kShort}))));
+  CHECK(node.wait().code == 0);
 }
 
 TEST_CASE("GPUs that cannot be a group are refused", "[apps]") {
