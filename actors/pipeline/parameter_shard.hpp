@@ -72,7 +72,7 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
     c_.exchange->came(std::move(m), now, fx);
   }
 
-  void handle(GroupTurn&& m, double, Effects& fx) { c_.exchange->came(std::move(m), fx); }
+  void handle(const GroupTurn& m, double, Effects& fx) { c_.exchange->came(m, fx); }
 
   void handle(Note&& m, double now, Effects& fx) { c_.exchange->came(std::move(m), now, fx); }
 
