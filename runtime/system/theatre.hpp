@@ -71,7 +71,8 @@ class Port {
 
 /// A thread and what the actors on it share; theirs alone, but for `deliveries`.
 struct Workplace {
-  Workplace(caf::actor_system& system, OrderSink* log) : order(log), thread(system) {}
+  Workplace(caf::actor_system& system, Crew& crew, OrderSink* log)
+      : order(log), thread(system, crew) {}
 
   /// Where jobs of `member` run.
   Stream& stream(const Cast::Member& member);
@@ -94,6 +95,7 @@ struct Theatre {
   const ThreadOptions& options;
   Clock::time_point start = Clock::now();
   double before = 0;  // seconds of the run's clock at the start, of a run that goes on
+  Crew crew{};
   // By thread; null where its members play in another process.
   std::vector<std::unique_ptr<Workplace>> workplaces{};
   // By ActorId; complete before the first message. An actor is null, too, where its machine plays in

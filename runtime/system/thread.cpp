@@ -1,7 +1,5 @@
 #include "runtime/system/thread.hpp"
 
-#include "runtime/system/thread_limits.hpp"
-
 #include <caf/resumable.hpp>
 
 #include <utility>
@@ -15,16 +13,12 @@ thread_local const Thread* this_thread = nullptr;
 
 }  // namespace
 
-Thread::Thread(caf::actor_system& system)
-    : caf::execution_unit(&system), thread_(made_thread([this] { work(); })) {}
+Thread::Thread(caf::actor_system& system, Crew& crew)
+    : caf::execution_unit(&system), crew_(crew), hand_(crew.add_hand()) {}
 
 Thread::~Thread() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-    changed_.notify_one();
-  }
-  thread_.join();
+  std::unique_lock lock(mutex_);
+  left_.wait(lock, [this] { return idle_; });
 }
 
 void Thread::exec_later(caf::resumable* actor) {
@@ -32,45 +26,46 @@ void Thread::exec_later(caf::resumable* actor) {
     ready_.push_back(actor);
     return;
   }
-  const std::lock_guard lock(mutex_);
-  elsewhere_.push_back(actor);
-  if (std::exchange(asleep_, false)) {
-    changed_.notify_one();  // under the lock: once that is free, this Thread may be gone
+  {
+    const std::lock_guard lock(mutex_);
+    elsewhere_.push_back(actor);
+    if (!std::exchange(idle_, false)) {
+      return;  // whoever takes its turns will see it; and once the lock is free, this Thread may be gone
+    }
   }
+  crew_.due(*this);
 }
 
-void Thread::work() {
+void Thread::take_turns() {
   this_thread = this;
-  for (;;) {
-    take_in(ready_.empty() && later_.empty() && jobs_.empty());
-    if (ready_.empty() && later_.empty() && jobs_.empty()) {
-      return;  // stopped
+  for (bool first = true; take_in(); first = false) {
+    if (!first) {
+      crew_.share();
     }
     ready_.insert(ready_.end(), later_.begin(), later_.end());
     later_.clear();
     resume_all();
     if (!jobs_.empty()) {
+      crew_.share();
       const std::function<void()> job = std::move(jobs_.front());
       jobs_.pop_front();
       job();
     }
   }
+  this_thread = nullptr;
 }
 
-/// What other threads have sent. Waits for it, or for the end, where nothing else is to do.
-void Thread::take_in(bool wait) {
-  std::unique_lock lock(mutex_);
-  if (wait) {
-    asleep_ = elsewhere_.empty() && !stop_;
-    changed_.wait(lock, [&] { return stop_ || !elsewhere_.empty(); });
-    asleep_ = false;
+/// What other threads have sent. False: nothing is left to do, and this Thread may be gone.
+bool Thread::take_in() {
+  const std::lock_guard lock(mutex_);
+  ready_.insert(ready_.end(), elsewhere_.begin(), elsewhere_.end());
+  elsewhere_.clear();
+  idle_ = ready_.empty() && later_.empty() && jobs_.empty();
+  if (idle_) {
+    left_.notify_one();  // under the lock, for the same reason
+    return false;
   }
-  if (ready_.empty()) {
-    ready_.swap(elsewhere_);
-  } else {
-    ready_.insert(ready_.end(), elsewhere_.begin(), elsewhere_.end());
-    elsewhere_.clear();
-  }
+  return true;
 }
 
 void Thread::resume_all() {

@@ -1,11 +1,13 @@
-// A thread on which actors take turns: an execution unit of CAF's with a thread of its own. An actor
-// that is pinned to it (actor.hpp) is always resumed here, whoever sends to it, so actors of one
-// thread meet without a lock or a wake-up.
+// A thread on which actors take turns: an execution unit of CAF's. An actor that is pinned to it (actor.hpp) is always resumed
+// here, whoever sends to it, so actors of one thread meet without a lock or a wake-up. Which of the system's threads works here
+// is for the crew to say (crew.hpp): one at a time.
 //
 // A turn: everything that has come from other threads, with all that follows from it on this one;
 // then one job. So messages never wait for more than the job that runs, and a job for no more than
 // the messages that had come before it.
 #pragma once
+
+#include "runtime/system/crew.hpp"
 
 #include <caf/execution_unit.hpp>
 
@@ -13,14 +15,13 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
 
 namespace troupe {
 
 class Thread final : public caf::execution_unit {
  public:
-  /// Throws std::runtime_error where the machine has no room for another thread.
-  explicit Thread(caf::actor_system& system);
+  /// One more of `crew`'s, which outlives it. Throws std::runtime_error as Crew::add_hand().
+  Thread(caf::actor_system& system, Crew& crew);
 
   /// Returns once nothing is left to do.
   ~Thread() override;
@@ -34,23 +35,27 @@ class Thread final : public caf::execution_unit {
   /// Calls `job` once, when nobody on this thread has a message left. From this thread alone.
   void when_idle(std::function<void()> job) { jobs_.push_back(std::move(job)); }
 
+  /// For the crew.
+  void take_turns();
+
+  Crew::Hand& hand() const { return hand_; }
+
  private:
-  void work();
-  void take_in(bool wait);
+  bool take_in();
   void resume_all();
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<caf::resumable*> elsewhere_;  // sent to from other threads; guarded by mutex_
-  bool asleep_ = false;                    // guarded by mutex_
-  bool stop_ = false;                      // guarded by mutex_
+  Crew& crew_;
+  Crew::Hand& hand_;
 
-  // Of the thread alone.
+  std::mutex mutex_;
+  std::condition_variable left_;
+  std::deque<caf::resumable*> elsewhere_;  // sent to from other threads; guarded by mutex_
+  bool idle_ = true;                       // nobody takes its turns, or will; guarded by mutex_
+
+  // Of whoever takes its turns.
   std::deque<caf::resumable*> ready_;
   std::deque<caf::resumable*> later_;  // had a long turn and have messages left
   std::deque<std::function<void()>> jobs_;
-
-  std::thread thread_;  // last: it uses all the others
 };
 
 }  // namespace troupe

@@ -90,7 +90,7 @@ std::set<int> threads_here(const Cast& cast, const ThreadOptions& options) {
 /// The actors of a run and their threads, from the first to the last.
 class Company {
  public:
-  explicit Company(Theatre& theatre) : theatre_(theatre), recording_(theatre.system) {}
+  explicit Company(Theatre& theatre) : theatre_(theatre), recording_(theatre.system, recorders_) {}
 
   /// `records` is called on a thread of its own.
   void assemble(RecordSink& records) {
@@ -98,9 +98,9 @@ class Company {
     const std::set<int> here = threads_here(theatre_.cast, theatre_.options);
     for (int i = 0; i < theatre_.cast.threads; ++i) {
       const auto at = static_cast<std::size_t>(i);
+      OrderSink* const order = at < orders.size() ? orders[at] : nullptr;
       theatre_.workplaces.push_back(
-          here.contains(i) ? std::make_unique<Workplace>(theatre_.system,
-                                                         at < orders.size() ? orders[at] : nullptr)
+          here.contains(i) ? std::make_unique<Workplace>(theatre_.system, theatre_.crew, order)
                            : nullptr);
     }
     if (theatre_.is_here(theatre_.cast.director.id)) {
@@ -172,6 +172,7 @@ class Company {
   }
 
   Theatre& theatre_;
+  Crew recorders_{false};  // one, who may wait for a disk, which no machine has to wait for
   Thread recording_;
 };
 

@@ -8,8 +8,10 @@
 #include <caf/resumable.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <memory>
+#include <thread>
 #include <vector>
 
 namespace thread_test {
@@ -74,7 +76,8 @@ TEST_CASE("everything that has come goes before a job, and a job before what com
   std::promise<void> begun;
   std::promise<void> all_there;
   {
-    Thread thread(stage.system);
+    Crew crew;
+    Thread thread(stage.system, crew);
     Task& gate = stage.task([&] {
       begun.set_value();
       all_there.get_future().wait();
@@ -102,7 +105,8 @@ TEST_CASE("an actor that never runs out of messages delays a job by one turn", "
   Stage stage;
   int turns = 0;
   {
-    Thread thread(stage.system);
+    Crew crew;
+    Thread thread(stage.system, crew);
     Task& busy = stage.task([&] {
       if (++turns == 1) {
         thread.when_idle([&] { stage.log.push_back("job"); });
@@ -119,7 +123,8 @@ TEST_CASE("a thread ends when all that was given to it is done, and lets go of i
   Stage stage;
   constexpr int kTasks = 1000;
   {
-    Thread thread(stage.system);
+    Crew crew;
+    Thread thread(stage.system, crew);
     for (int i = 0; i < kTasks; ++i) {
       give(thread, stage.saying("x"));
     }
@@ -135,8 +140,9 @@ TEST_CASE("threads wake each other", "[threads]") {
   constexpr int kRounds = 2000;
   std::promise<void> over;
   {
-    Thread ping(stage.system);
-    Thread pong(stage.system);
+    Crew crew;
+    Thread ping(stage.system, crew);
+    Thread pong(stage.system, crew);
     int left = kRounds;  // handed from thread to thread with the task
     Task* back = nullptr;
     Task& forth = stage.task([&] {
@@ -154,6 +160,121 @@ TEST_CASE("threads wake each other", "[threads]") {
     give(ping, forth);
     over.get_future().wait();
     CHECK(left == 0);
+  }
+}
+
+TEST_CASE("who has nothing else to do goes on with what it has sent to others", "[threads]") {
+  Stage stage;
+  std::vector<std::thread::id> hands;  // handed from turn to turn
+  std::promise<void> over;
+  {
+    Crew crew;
+    Thread replica(stage.system, crew);
+    Thread server(stage.system, crew);
+    Thread optimizer(stage.system, crew);
+    const auto note = [&] {
+      hands.push_back(std::this_thread::get_id());
+      return caf::resumable::awaiting_message;
+    };
+    Task& back = stage.task([&] {
+      const auto done = note();
+      over.set_value();
+      return done;
+    });
+    Task& update = stage.task([&] {
+      optimizer.when_idle([&] {
+        hands.push_back(std::this_thread::get_id());
+        give(replica, back);
+      });
+      return note();
+    });
+    Task& push = stage.task([&] {
+      give(optimizer, update);
+      return note();
+    });
+    Task& begin = stage.task([&] {
+      give(server, push);
+      return note();
+    });
+    give(replica, begin);
+    over.get_future().wait();
+  }
+  REQUIRE(hands.size() == 5);
+  for (const std::thread::id hand : hands) {
+    CHECK(hand == hands.front());
+  }
+}
+
+TEST_CASE("others go on with what a thread has sent before its next job or turn", "[threads]") {
+  for (const bool job : {true, false}) {
+    INFO((job ? "job" : "turn"));
+    Stage stage;
+    std::promise<void> came;
+    std::promise<void> over;
+    Crew crew;
+    Thread sender(stage.system, crew);
+    Thread recipient(stage.system, crew);
+    Task& message = stage.task([&] {
+      came.set_value();
+      return caf::resumable::awaiting_message;
+    });
+    const auto await = [&] {
+      came.get_future().wait();
+      over.set_value();
+    };
+    int turns = 0;
+    Task& sending = stage.task([&] {
+      if (++turns == 2) {
+        await();
+        return caf::resumable::awaiting_message;
+      }
+      give(recipient, message);
+      if (job) {
+        sender.when_idle(await);
+      }
+      return job ? caf::resumable::awaiting_message : caf::resumable::resume_later;
+    });
+    give(sender, sending);
+    CHECK(over.get_future().wait_for(std::chrono::seconds(30)) == std::future_status::ready);
+  }
+}
+
+TEST_CASE("a crew of many threads takes all turns that any of them asks for", "[threads]") {
+  Stage stage;
+  constexpr int kThreads = 8;
+  constexpr int kChains = 4;
+  std::atomic<int> left{20000};  // hops
+  std::atomic<int> ended{0};     // chains
+  std::atomic<int> at_work[kThreads] = {};
+  std::atomic<bool> two_at_once{false};
+  {
+    Crew crew;
+    std::vector<std::unique_ptr<Thread>> threads;
+    std::vector<Task*> tasks;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.push_back(std::make_unique<Thread>(stage.system, crew));
+      tasks.push_back(&stage.task([&, i] {
+        two_at_once = two_at_once || at_work[i].fetch_add(1) != 0;
+        if (const int hop = left.fetch_sub(1); hop > 0) {
+          const auto next = static_cast<std::size_t>((i * 5 + hop) % kThreads);
+          give(*threads[next], *tasks[next]);
+        } else {
+          ++ended;
+        }
+        at_work[i].fetch_sub(1);
+        return caf::resumable::awaiting_message;
+      }));
+    }
+    for (std::size_t i = 0; i < kChains; ++i) {
+      give(*threads[i], *tasks[i]);
+    }
+    while (ended < kChains) {
+      std::this_thread::yield();
+    }
+  }
+  CHECK_FALSE(two_at_once);
+  for (const auto& task : stage.tasks) {
+    CHECK(task->references == 0);
   }
 }
 
