@@ -50,6 +50,10 @@ const std::vector<Bench>& benches() {
     add("optimizer", [](double seconds) { return Rows{optimizer_bandwidth(seconds)}; });
     add("codecs", codecs_bandwidth);
     add("virtual", [](double seconds) { return Rows{virtual_clock(seconds)}; });
+    these.push_back(
+        {"scale",
+         [](const BenchOptions&, double seconds) { return Result<Rows>(costs_by_size(seconds)); },
+         true});
     add("hogwild", hogwild);
     add("replicas", replicas);
     these.push_back({"gpu",

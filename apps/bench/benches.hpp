@@ -51,6 +51,10 @@ Result<Rows> against_peers_on_gpu(const std::string& python, double seconds);
 /// other process. Error: that did not work.
 Result<Rows> two_processes(double seconds);
 
+/// What a message costs, what a run takes to begin and how much memory it has then, against its workers, stages, shards and layers;
+/// and the exponents of their growth. A row for each of these.
+Rows costs_by_size(double seconds);
+
 /// How many messages a second the virtual clock delivers in a pipeline of 64 stages that compute nothing.
 Row virtual_clock(double seconds);
 

@@ -16,10 +16,10 @@ Command declare_bench() {
   return {
       .options = {{.names = "ROWS",
                    .value = &options->names,
-                   .doc =
-                       "which rows; where none is named, all but gpu (training in bf16 on cuda:0), "
-                       "peers (PyTorch's training steps beside ours) and gpu-peers (both): " +
-                       joined(bench_names(), ", "),
+                   .doc = "which rows; where none is named, all but scale (costs against a run's "
+                          "size), gpu (training in bf16 on cuda:0), "
+                          "peers (PyTorch's training steps beside ours) and gpu-peers (both): " +
+                          joined(bench_names(), ", "),
                    .legal = bench_names()},
                   {.names = "--quick",
                    .value = &options->quick,
