@@ -151,7 +151,7 @@ Row grows(const Axis& axis, double seconds) {
   const auto grown = [&](double Cost::*of) {
     return number("%.2f", exponent(axis.sizes, costs, of));
   };
-  return {concat(axis.sizes.front(), " to ", axis.sizes[costs.size() - 1], " ", axis.what),
+  return {concat(axis.what, ", ", axis.sizes.front(), " to ", axis.sizes[costs.size() - 1]),
           both("%.2f", &Cost::message, 1e6) + " us a message",
           "start " + both("%.2g", &Cost::start, 1e3) + " ms, memory " +
               both("%.2g", &Cost::bytes, 1e-6) + " MB",
