@@ -39,11 +39,13 @@ Rows hops(double seconds) {
   const auto messages = static_cast<std::int64_t>(64 * std::ceil(seconds * 4000));
   std::vector<double> streamed;
   std::vector<double> ping_pong;
+  std::vector<double> woken;
   std::vector<double> of_bare;
   for (int round = 0; round < turns(seconds, 3); ++round) {
-    streamed.push_back(handover(messages, 256));
-    ping_pong.push_back(handover(messages / 32, 0));
-    of_bare.push_back(ping_pong.back() / bare_hop(messages / 32));
+    streamed.push_back(handover(messages, Handover::streamed));
+    ping_pong.push_back(handover(messages / 32, Handover::awaited));
+    woken.push_back(handover(messages / 32, Handover::between_jobs));
+    of_bare.push_back(woken.back() / bare_hop(messages / 32));
   }
   return {{"handle between two actors, streamed",
            number("%.2f us a message", 1e6 * median(streamed)),
@@ -52,6 +54,11 @@ Rows hops(double seconds) {
            "<= 1 us"},
           {"handle between two actors, ping-pong",
            number("%.2f us a message", 1e6 * median(ping_pong)),
+           "",
+           "",
+           "<= 1 us"},
+          {"the same, where each has a job to do besides",
+           number("%.2f us a message", 1e6 * median(woken)),
            "two bare threads that wake each other",
            number("%.2f x", median(of_bare)),
            "<= 15 us"}};

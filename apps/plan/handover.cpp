@@ -2,6 +2,8 @@
 
 #include "messages/evaluation.hpp"
 #include "messages/pipeline.hpp"
+#include "messages/ran.hpp"
+#include "messages/results.hpp"
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>
@@ -12,30 +14,42 @@
 namespace troupe {
 namespace {
 
-/// Sends activations to its partner: one at a time (it waits for each to come back), or `window`
-/// ahead with a credit each 64. Tells the director how many seconds they took.
+constexpr std::int64_t kWindow = 256;
+
+/// A job that computes nothing.
+void work(Effects& fx) {
+  const auto job = [](Stream&) {
+    return Message(Ran<Computed>{});
+  };
+  fx.run({.stamp = {}, .job = job});
+}
+
+/// Sends activations to its partner: one at a time (it waits for each to come back), or kWindow ahead with a credit each
+/// 64. Tells the director how many seconds they took.
 class Thrower final : public Machine {
  public:
   Thrower(Ref<StageRole> partner,
           Ref<DirectorRole> director,
           std::int64_t messages,
-          std::int64_t window,
+          Handover how,
           Tensor tensor)
       : partner_(partner),
         director_(director),
         left_(messages),
-        to_come_(window > 0 ? messages / 64 : messages),
-        window_(window),
+        to_come_(how == Handover::streamed ? messages / 64 : messages),
+        how_(how),
         tensor_(std::move(tensor)) {}
 
   void on(Message message, double now, Effects& fx) override {
     if (holds_alternative<Start>(message)) {
       start_ = now;
-      throw_some(std::max<std::int64_t>(1, window_), fx);
+      throw_some(how_ == Handover::streamed ? kWindow : 1, fx);
+    } else if (!holds_alternative<Activation>(message)) {
+      return;  // its job is done
     } else if (--to_come_ == 0) {
       fx.send(director_, MarkDone{.step = 0, .accuracy = now - start_, .last = true});
     } else {
-      throw_some(window_ > 0 ? 64 : 1, fx);
+      throw_some(how_ == Handover::streamed ? 64 : 1, fx);
     }
   }
 
@@ -46,13 +60,16 @@ class Thrower final : public Machine {
     for (; count > 0 && left_ > 0; --count, --left_) {
       fx.send(partner_, Activation{{}, {{"x", tensor_}}});
     }
+    if (how_ == Handover::between_jobs) {
+      work(fx);
+    }
   }
 
   Ref<StageRole> partner_;
   Ref<DirectorRole> director_;
   std::int64_t left_;
   std::int64_t to_come_;
-  std::int64_t window_;
+  Handover how_;
   Tensor tensor_;
   double start_ = 0;
 };
@@ -60,11 +77,17 @@ class Thrower final : public Machine {
 /// Sends back each activation, or of a stream each 64th.
 class Catcher final : public Machine {
  public:
-  Catcher(Ref<StageRole> partner, bool streamed) : partner_(partner), streamed_(streamed) {}
+  Catcher(Ref<StageRole> partner, Handover how) : partner_(partner), how_(how) {}
 
   void on(Message message, double, Effects& fx) override {
-    if (!streamed_ || ++seen_ % 64 == 0) {
+    if (!holds_alternative<Activation>(message)) {
+      return;  // its job is done
+    }
+    if (how_ != Handover::streamed || ++seen_ % 64 == 0) {
       fx.send(partner_, get<Activation>(std::move(message)));
+    }
+    if (how_ == Handover::between_jobs) {
+      work(fx);
     }
   }
 
@@ -72,7 +95,7 @@ class Catcher final : public Machine {
 
  private:
   Ref<StageRole> partner_;
-  bool streamed_;
+  Handover how_;
   std::int64_t seen_ = 0;
 };
 
@@ -102,7 +125,7 @@ class Judge final : public Machine {
 
 }  // namespace
 
-double handover(std::int64_t messages, std::int64_t window) {
+double handover(std::int64_t messages, Handover how) {
   Stream stream(Device{});
   const Tensor tensor = stream.allocate({128, 1024});
   double seconds = 0;
@@ -111,15 +134,15 @@ double handover(std::int64_t messages, std::int64_t window) {
     cast.members.push_back({name, std::move(machine), static_cast<int>(cast.members.size()), {}});
   };
   add("thrower",
-      std::make_unique<Thrower>(Ref<StageRole>{1}, Ref<DirectorRole>{2}, messages, window, tensor));
-  add("catcher", std::make_unique<Catcher>(Ref<StageRole>{0}, window > 0));
+      std::make_unique<Thrower>(Ref<StageRole>{1}, Ref<DirectorRole>{2}, messages, how, tensor));
+  add("catcher", std::make_unique<Catcher>(Ref<StageRole>{0}, how));
   add("judge", std::make_unique<Judge>(seconds));
   cast.threads = 3;
   cast.director = {2};
   cast.starting = {0};
   Nothing records;
   run_on_threads(cast, records, {});
-  return seconds / static_cast<double>(window > 0 ? messages : 2 * messages);
+  return seconds / static_cast<double>(how == Handover::streamed ? messages : 2 * messages);
 }
 
 }  // namespace troupe
