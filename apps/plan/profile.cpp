@@ -307,7 +307,7 @@ class LayerByLayer {
 };
 
 /// In processor time, as the layers: how long a thread sleeps until it is woken depends on what else the machine does. The
-/// least of some rounds: a thread that is woken again and again before it sleeps takes less than one that goes to sleep.
+/// least of some rounds: where a processor is free, threads look out for a while before they sleep, which counts as well.
 double handover_work() {
   constexpr std::int64_t messages = 256;
   double least = std::numeric_limits<double>::infinity();
@@ -316,7 +316,7 @@ double handover_work() {
     handover(messages, Handover::between_jobs);
     least = std::min(least, seconds_of_clock(CLOCK_PROCESS_CPUTIME_ID) - start);
   }
-  return least / (2 * messages);
+  return least / static_cast<double>(2 * messages);
 }
 
 /// A layer that seems faster than any device can be was not timed.

@@ -99,7 +99,8 @@ Result<ArrayPair> read_pair(const ArraySource& source,
   TROUPE_TRY(x);
   const auto has_targets = prepared ? source.has(y_name) : true;
   TROUPE_TRY(has_targets);
-  auto y = *has_targets ? source.array(y_name) : no_targets(x->shape[0], *prepared);
+  auto y = *has_targets ? source.array(y_name)
+                        : no_targets(x->shape.empty() ? 1 : x->shape[0], *prepared);
   TROUPE_TRY(y);
   if (options.channels_first() && x->shape.size() != 4) {
     return Error{ErrorKind::data,
@@ -319,7 +320,7 @@ Result<std::shared_ptr<const Dataset>> make_arrays(const proto::Arrays& options,
       .classes = tabulated<std::string>(classes, [](int i) { return std::to_string(i); }),
       .x = scales.x,
       .y = options.values() ? scales.y : std::vector<ColumnScale>(),
-      .without_target = test.without_target};
+      .without_target = train.without_target || test.without_target};
   if (!prepared) {
     tell_arrays(options, train, test, rows, scales, made);
   }

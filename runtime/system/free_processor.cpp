@@ -1,20 +1,41 @@
 #include "runtime/system/free_processor.hpp"
 
+#include "runtime/system/control_groups.hpp"
+
 #include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 namespace troupe {
 namespace {
 
 constexpr int kLooks = 256;  // until it asks once more whether a processor is free
 
+/// Whether a control group leaves this process less of the processors' time than all of it.
+bool has_quota(long online) {
+  bool less = false;
+  for_each_group("cpu", [&](const std::filesystem::path& group, bool unified) {
+    double quota = -1;  // microseconds of a period; less than 0, or no number: no limit
+    double period = 0;
+    std::ifstream limit(group / (unified ? "cpu.max" : "cpu.cfs_quota_us"));
+    std::ifstream other(group / "cpu.cfs_period_us");
+    less = less || (limit >> quota && (unified ? limit : other) >> period && quota >= 0 &&
+                    quota < period * static_cast<double>(online));
+  });
+  return less;
+}
+
 /// 0: it may not use all.
 int all_processors() {
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+  if (has_quota(online)) {
+    return 0;
+  }
   cpu_set_t allowed;
   const bool known = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0;
   return known && CPU_COUNT(&allowed) >= online ? static_cast<int>(online) : 0;

@@ -147,6 +147,7 @@ void Performer::perform() {
     place_.free_at = begin + modelled;
   }
   Message made;
+  theatre_.crew.share();  // the job may be long
   {
     const Busy busy(theatre_.busy);
     Stream& stream = place_.stream(member_);
@@ -221,6 +222,7 @@ void Performer::await_recorder() {
   if (theatre_.unrecorded <= kUnrecordedMax) {
     return;
   }
+  theatre_.crew.share();
   const Busy busy(theatre_.busy);
   while (theatre_.unrecorded > kUnrecordedMax && !theatre_.ended) {
     std::this_thread::sleep_for(kRecorderPause);

@@ -1,6 +1,7 @@
 #include "runtime/system/room.hpp"
 
 #include "kernels/wording.hpp"
+#include "runtime/system/control_groups.hpp"
 #include "runtime/system/thread_limits.hpp"
 
 #include <fcntl.h>
@@ -104,28 +105,12 @@ double left_in_group(const std::filesystem::path& group, const char* limit, cons
 /// The least of this process's groups and those above them.
 double left_in_groups() {
   double least = kNoLimit;
-  std::ifstream groups("/proc/self/cgroup");  // "0::/a/b" (version 2), "N:memory:/a/b" (version 1)
-  for (std::string line; std::getline(groups, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == line.npos || second == line.npos) {
-      continue;
-    }
-    const std::string kind = line.substr(first + 1, second - first - 1);
-    const bool unified = kind.empty();
-    if (!unified && ("," + kind + ",").find(",memory,") == line.npos) {
-      continue;
-    }
-    const std::filesystem::path top = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const char* const limit = unified ? "memory.max" : "memory.limit_in_bytes";
-    const char* const usage = unified ? "memory.current" : "memory.usage_in_bytes";
-    // In a container its own group can be at the top, whatever its name is outside.
-    least = std::min(least, left_in_group(top, limit, usage));
-    for (std::filesystem::path at = line.substr(second + 1); at.has_relative_path();
-         at = at.parent_path()) {
-      least = std::min(least, left_in_group(top / at.relative_path(), limit, usage));
-    }
-  }
+  for_each_group("memory", [&](const std::filesystem::path& group, bool unified) {
+    least = std::min(least,
+                     left_in_group(group,
+                                   unified ? "memory.max" : "memory.limit_in_bytes",
+                                   unified ? "memory.current" : "memory.usage_in_bytes"));
+  });
   return least;
 }
 

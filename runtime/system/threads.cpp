@@ -31,7 +31,8 @@ constexpr std::chrono::seconds kExplainTimeout{1};
 caf::actor_system_config caf_config() {
   caf::actor_system_config config;
   config.set("scheduler.policy", caf::atom("sharing"));
-  config.set("scheduler.max-threads", std::size_t{1});  // every actor of ours has its own thread
+  config.set("scheduler.max-threads",
+             std::size_t{1});  // actors of ours take turns on threads of ours (thread.hpp)
   return config;
 }
 

@@ -7,7 +7,7 @@
 Of all grids that the search finds twelve are taken at equal distances in its order, each trained several times in turn, so that
 whatever else the machine does meets all of them alike, and the median seconds of a mini-batch are ranked. Printed is a table and
 rho. Seconds on the wall are no measure where other programs take the cores, and neither where the grids have more workers than
-there are cores. So the processor time of the busiest thread, which is a stage's, is ranked, too; it knows of no idle time. Exit
+there are cores. So the processor time of the busiest thread, which mostly does one stage's work, is ranked, too. Exit
 status 1 where rho, of the wall or with --busiest of that, is below --least.
 """
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import itertools
 import tempfile
-import threading
 import weakref
 import zlib
 from collections import OrderedDict
@@ -183,7 +182,7 @@ class Layer:
                            for name, (_, p) in zip(names, everything[:self.count])]
         self.buffers = [(name, _shape(b), {"one"} if k.endswith("running_var") else set())
                         for name, (k, b) in zip(names[self.count:], everything[self.count:])]
-        self.local = threading.local()
+        self.copies: dict[bool, list[Copy]] = {True: [], False: []}  # those that nobody uses, for training or not
         self.writes = False  # into its input, which is not its own: it gets a copy
         self.draws = False  # random numbers outside of nn.Dropout and its like
         state = torch.get_rng_state()
@@ -193,7 +192,7 @@ class Layer:
                 if torch.equal(state, torch.get_rng_state()):
                     return
                 torch.set_rng_state(state)
-                self.local.__dict__.clear()
+                self.copies = {True: [], False: []}
         finally:
             torch.set_rng_state(state)
         raise UsageError(f"module {self.name} draws random numbers that cannot be keyed by sample, so that no run could be repeated; "
@@ -216,11 +215,16 @@ class Layer:
         self.saved_bytes = sum(saved) // len(x)
 
     def _call(self, tensors: Any, x: torch.Tensor, key: int, training: bool = True) -> torch.Tensor:
-        copies = self.local.__dict__.setdefault("copies", {})
-        if training not in copies:
+        free = self.copies[training]
+        try:
+            one = free.pop()  # the newest: several are there only where several threads have called at once
+        except IndexError:
             own = {id(t): t for t in itertools.chain(self.module.parameters(), self.module.buffers())}
-            copies[training] = Copy(copy.deepcopy(self.module, own).train(training), self.keys, self.draws)
-        y = copies[training](tensors, x.clone() if self.writes else x, key)
+            one = Copy(copy.deepcopy(self.module, own).train(training), self.keys, self.draws)
+        try:
+            y = one(tensors, x.clone() if self.writes else x, key)
+        finally:
+            free.append(one)
         if not isinstance(y, torch.Tensor) or not 1 <= y.dim() <= DIMENSIONS:
             raise UsageError(f"module {self.name} gives a {type(y).__name__}{f' of {y.dim()} dimensions' if hasattr(y, 'dim') else ''}; "
                              f"a layer gives one tensor of at most {DIMENSIONS}, the batch first")

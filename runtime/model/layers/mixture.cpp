@@ -84,10 +84,12 @@ class Mixture final : public PlainLayer {
 
   bool takes_operands() const override { return true; }
 
+  /// Without what rooms are rounded up by on a GPU.
   std::int64_t saved_bytes() const override {
+    const double rooms = static_cast<double>(o_.chosen) * std::max(1.0, o_.capacity);
+    const std::int64_t of_row = 4 + (2 * o_.width + columns() + o_.hidden) / part_.parts;
     return 4 * o_.length *
-           (o_.width + o_.experts +
-            o_.chosen * (4 + (2 * o_.width + columns() + o_.hidden) / part_.parts));
+           (o_.width + o_.experts + std::llround(rooms * static_cast<double>(of_row)));
   }
 
   Tensor transform(const Pass& pass,

@@ -433,6 +433,10 @@ TEST_CASE("samples without targets are for prediction, and shown as those with t
     CHECK((*rows)->classes() == (*whole)->classes());
     CHECK(everything(**rows).x == everything(**whole).x);
     CHECK(everything(**zipped).x == everything(**whole).x);
+    alone.folder.write("x.npy", npy<float>("()", {1}));
+    const auto number = shown(alone);
+    REQUIRE_FALSE(number);
+    CHECK_THAT(number.error().message, says("its shape is ()"));
     archive.folder.write("it.npz", "PK\x03\x04 damaged");
     REQUIRE_FALSE(shown(archive));
   }
