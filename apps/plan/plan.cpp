@@ -231,8 +231,8 @@ std::string timeline(const Blueprint& b) {
   const Timeline times = simulate(schedule, b.times, batches);
   std::string text = fill_in(
       "the first {}{}, one character = {}; digits: forwards (micro-batch modulo 10), letters:\n    "
-      "       backwards (a = 0), = input gradient, - weight gradient, ! update, . idle; none is "
-      "too short for a character\n",
+      "       backwards (a = 0), = input gradient, - weight gradient, ! update, . idle; work that "
+      "is shorter than a character may be covered\n",
       batches,
       batches == 1 ? " mini-batch" : " mini-batches",
       duration(times.end / kTimelineColumns));
@@ -242,6 +242,17 @@ std::string timeline(const Blueprint& b) {
     text += concat("  stage-", k, k < 10 && rows.size() > 10 ? "   " : "  ", rows[k], "\n");
   }
   return text;
+}
+
+/// What data of one's own is trained by, which nobody may have named.
+std::string own_optimizer_text(const Blueprint& b) {
+  const proto::Data& data = b.experiment.data();
+  if (!data.has_csv() && !data.has_arrays() && !data.has_folder()) {
+    return "";
+  }
+  const proto::Optimizer& optimizer = b.experiment.optimizer();
+  return concat(
+      "; ", proto::OptimizerRule::Kind_Name(optimizer.rule()), " at ", optimizer.learning_rate());
 }
 
 }  // namespace
@@ -355,8 +366,14 @@ std::string data_told(const Blueprint& b, bool all) {
 }
 
 std::string describe_briefly(const Blueprint& b) {
-  std::string text =
-      concat("plan   ", b.experiment.name(), ": ", scheme_text(b), "; ", length_text(b), "\n");
+  std::string text = concat("plan   ",
+                            b.experiment.name(),
+                            ": ",
+                            scheme_text(b),
+                            "; ",
+                            length_text(b),
+                            own_optimizer_text(b),
+                            "\n");
   std::string stages;
   for (const auto& chunk : b.chunks) {
     stages += fill_in(

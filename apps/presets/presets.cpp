@@ -124,8 +124,22 @@ void make_room(proto::Experiment& own, const std::vector<std::string>& assignmen
   }
 }
 
-bool is_own(const proto::Data& data) {
-  return data.has_csv() || data.has_arrays() || data.has_folder();
+/// Data of one's own is trained on by AdamW, key by key: who sets another key of the optimizer has not chosen its rule.
+void fit_optimizer(proto::Experiment& experiment) {
+  const proto::Data& data = experiment.data();
+  const bool own = data.has_csv() || data.has_arrays() || data.has_folder();
+  if (!own || experiment.pipeline().weights().has_nesterov()) {
+    return;
+  }
+  proto::Optimizer& optimizer = *experiment.mutable_optimizer();
+  if (!optimizer.has_rule() && !optimizer.has_custom()) {
+    optimizer.set_rule(proto::OptimizerRule::adamw);
+  }
+  const bool adam = optimizer.rule() == proto::OptimizerRule::adamw ||
+                    optimizer.rule() == proto::OptimizerRule::adam;
+  if (adam && !optimizer.has_learning_rate()) {
+    optimizer.set_learning_rate(0.001);
+  }
 }
 
 }  // namespace
@@ -138,9 +152,10 @@ std::string default_preset(const std::vector<std::string>& assignments) {
              (set.starts_with("data=") && value == name);
     });
   };
-  return std::string(chosen("folder")                    ? kOwnImagesPreset
-                     : chosen("csv") || chosen("arrays") ? kOwnDataPreset
-                                                         : kDefaultPreset);
+  return std::string(chosen("folder")                     ? kOwnImagesPreset
+                     : chosen("csv") || chosen("arrays")  ? kOwnDataPreset
+                     : chosen("text") || chosen("tokens") ? kOwnTextPreset
+                                                          : kDefaultPreset);
 }
 
 std::string_view Preset::summary() const {
@@ -194,11 +209,7 @@ Result<proto::Experiment> load_experiment(const std::string& experiment,
     TROUPE_TRY(set_value(*parsed, assignment));
   }
   change_paths(*parsed, from_home);
-  if (is_own(parsed->data()) && !parsed->has_optimizer() &&
-      !parsed->pipeline().weights().has_nesterov()) {
-    parsed->mutable_optimizer()->set_rule(proto::OptimizerRule::adamw);
-    parsed->mutable_optimizer()->set_learning_rate(0.001);
-  }
+  fit_optimizer(*parsed);
   TROUPE_TRY(resolve(*parsed));
   TROUPE_TRY(phases_of(*parsed));
   return parsed;

@@ -261,6 +261,26 @@ TEST_CASE("own data trains by AdamW on one stage, and a run that has learnt noth
   const Said asked =
       run_program({"config", "print", "--set", tells, "--set", "optimizer.rule=sgd"});
   CHECK_THAT(asked.out, !says("adamw") && says("weight_decay: 0\n"));
+  // Key by key, in a file without an optimizer, too.
+  std::ofstream(folder / "e.textproto") << "model { mlp {} } data { csv { path: \"t.csv\" } }";
+  const auto keyed = [&](const std::string& set) {
+    return run_program({"config", "print", folder / "e.textproto", "--set", set}).out;
+  };
+  CHECK_THAT(keyed("optimizer.clip_norm=1"), says("rule: adamw") && says("learning_rate: 0.001"));
+  CHECK_THAT(keyed("optimizer.learning_rate=0.02"),
+             says("rule: adamw") && says("learning_rate: 0.02"));
+  CHECK_THAT(keyed("optimizer.rule=adam"), says("rule: adam\n") && says("learning_rate: 0.001"));
+  CHECK_THAT(keyed("optimizer.rule=sgd"), says("rule: sgd") && says("learning_rate: 0.05"));
+  CHECK_THAT(keyed("pipeline.weights=nesterov"), says("rule: nadamw"));
+  for (const std::string own :
+       {"own-data", "own-images"}) {  // nothing stands for what is not named
+    const Said unnamed = run_program({"config", "validate", own});
+    CHECK(unnamed.code == 2);
+    CHECK_THAT(unnamed.err, says(own == "own-data" ? "data.csv.path=FILE" : "data.folder.path="));
+  }
+  for (const std::string text : {"data.text.path=story.txt", "data.tokens.path=story.bin"}) {
+    CHECK_THAT(run_program({"config", "print", "--set", text}).out, says("gpt {"));
+  }
   const Said timed = run_program({"config", "print", "--set", tells, "--set", "stop.seconds=9"});
   CHECK_THAT(timed.out, says("seconds: 9") && !says("epochs: 60") && !says("cosine"));
   const Said images = run_program({"config", "print", "--set", "data.folder.path=photos"});
