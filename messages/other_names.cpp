@@ -84,6 +84,7 @@ constexpr std::array kOtherNames{
     OtherName{"model", "logistic_regression", "model=linear"},
     OtherName{"data", "image_folder", "data=folder"},
     OtherName{"data", "imagefolder", "data=folder"},
+    OtherName{"data", "images", "data=folder"},
     OtherName{"data", "npz", "data=arrays"},
     OtherName{"", "lr", "optimizer.learning_rate"},
     OtherName{"", "optimizer.lr", "optimizer.learning_rate"},

@@ -244,7 +244,7 @@ Names meant_keys(const pb::Descriptor& type, const std::string& path, std::strin
   if (meant.empty()) {
     meant = paths_ending_in(name, "");
   }
-  if (meant.empty()) {
+  if (meant.empty() && path.empty()) {  // below a group, a name that is only alike means nothing
     Names everywhere;
     for (const Key& key : all_keys()) {
       everywhere.push_back(key.field->name());

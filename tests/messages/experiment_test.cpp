@@ -462,6 +462,8 @@ TEST_CASE("--set names what is wrong, what is near and what is legal", "[message
         "\"model.snn.hidden\" or \"model.layers.layer.swiglu.hidden\"? (legal: linear, mlp, "
         "lenet5, snn, "
         "quadratic, vgg, resnet, lstm, gpt, layers, logistic, custom, llama, label_smoothing)");
+  CHECK(set_error("data.images.path=x").find("did you mean \"folder\"?") != std::string::npos);
+  CHECK(set_error("data.imagez.path=x").find("did you mean") == std::string::npos);
   CHECK(set_error("optimizer.rate=1").find("did you mean \"learning_rate\"?") != std::string::npos);
   CHECK(set_error("qqq=4") == "qqq: an experiment has no key \"qqq\"" + kTopLevel);
   CHECK(set_error("pipeline.=4") == "pipeline.: pipeline has no key \"\"" + kPipeline);
