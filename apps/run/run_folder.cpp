@@ -93,7 +93,7 @@ Result<RunFolder> RunFolder::make(const std::string& runs, const std::string& ex
   for (int number = newest_number(runs, name) + 1; !code; ++number) {
     const fs::path path = fs::path(runs) / concat(name, "-", number);
     if (fs::create_directory(path, code)) {
-      return RunFolder(path, of);
+      return RunFolder(runs, path, of);
     }
   }
   return Error{ErrorKind::lost,
@@ -103,34 +103,55 @@ Result<RunFolder> RunFolder::make(const std::string& runs, const std::string& ex
                        code.message())};
 }
 
-RunFolder::RunFolder(fs::path path, Of of) : path_(std::move(path)) {
+std::optional<RunFolder> RunFolder::named(const std::string& runs, const std::string& out) {
   std::error_code code;
-  before_ = fs::read_symlink(path_.parent_path() / kLatest, code);
+  const fs::path all = fs::weakly_canonical(fs::absolute(runs, code), code);
+  const fs::path path = fs::weakly_canonical(fs::absolute(out, code), code);
+  const fs::path below = path.lexically_relative(all);
+  if (code || below.empty() || *below.begin() == ".." || *below.begin() == "." ||
+      *below.begin() == kLatest) {
+    return std::nullopt;
+  }
+  fs::create_directories(all, code);
+  RunFolder folder(all, path, Of::a_run);
+  folder.was_there_ = fs::exists(path, code);
+  return folder;
+}
+
+RunFolder::RunFolder(fs::path runs, fs::path path, Of of)
+    : runs_(std::move(runs)), path_(std::move(path)) {
+  std::error_code code;
+  before_ = fs::read_symlink(runs_ / kLatest, code);
   if (of == Of::a_run) {
-    point_latest(path_.parent_path(), path_.filename());
+    point_latest(runs_, target());
   }
 }
 
 RunFolder::RunFolder(RunFolder&& other) noexcept
-    : path_(std::exchange(other.path_, {})), before_(std::move(other.before_)) {}
+    : runs_(std::move(other.runs_)),
+      path_(std::exchange(other.path_, {})),
+      was_there_(other.was_there_),
+      before_(std::move(other.before_)) {}
 
 RunFolder::~RunFolder() {
   std::error_code code;
   if (path_.empty()) {
     return;
   }
-  fs::remove(path_, code);  // which takes an empty one away, and no other
-  if (fs::exists(path_, code)) {
+  if (!was_there_) {
+    fs::remove(path_, code);  // which takes an empty one away, and no other
+  }
+  if (fs::exists(path_, code) && !fs::is_empty(path_, code)) {
     return;
   }
-  const fs::path latest = path_.parent_path() / kLatest;
-  if (fs::read_symlink(latest, code) != path_.filename()) {
+  const fs::path latest = runs_ / kLatest;
+  if (fs::read_symlink(latest, code) != target()) {
     return;  // another run's by now
   }
   if (before_.empty()) {
     fs::remove(latest, code);
   } else {
-    point_latest(path_.parent_path(), before_);
+    point_latest(runs_, before_);
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 namespace troupe {
@@ -31,15 +32,22 @@ class RunFolder {
   static Result<RunFolder> make(const std::string& runs,
                                 const std::string& experiment,
                                 Of of = Of::a_run);
+  /// The folder `out` that a user has named for a run, which the run makes itself, where it is inside `runs`: `latest`
+  /// leads to it, too. Else nothing.
+  static std::optional<RunFolder> named(const std::string& runs, const std::string& out);
   RunFolder(RunFolder&& other) noexcept;
   ~RunFolder();
 
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  RunFolder(std::filesystem::path path, Of of);
+  RunFolder(std::filesystem::path runs, std::filesystem::path path, Of of);
 
+  std::filesystem::path target() const { return path_.lexically_relative(runs_); }
+
+  std::filesystem::path runs_;
   std::filesystem::path path_;    // empty: moved from
+  bool was_there_ = false;        // made by the user, who keeps it
   std::filesystem::path before_;  // what `latest` led to
 };
 

@@ -190,6 +190,12 @@ int run_single(Console& console,
   if (!hint.empty()) {
     console.err << hint << std::endl;
   }
+  if (Interrupts::count() > 0 && options.directory && !checkpoints_of(*options.directory).empty()) {
+    console.err << fill_in("goes on by `troupe {} --resume {}`",
+                           options.virtual_clock ? "sim" : "run",
+                           options.directory->string())
+                << std::endl;
+  }
   return result->exit_code;
 }
 
@@ -226,6 +232,9 @@ Result<void> choose_folder(Console& console,
     options.directory = run_folder(resume->path);
   } else if (!arguments.out.empty() && arguments.out != kKeepNothing) {
     options.directory = arguments.out;
+    if (auto named = RunFolder::named(folder_of_runs(), arguments.out)) {
+      numbered.emplace(*std::move(named));
+    }
   } else if (arguments.out.empty() && runs_are_kept()) {
     auto made = RunFolder::make(folder_of_runs(), name_for_folder(arguments, experiment));
     TROUPE_TRY(made);
@@ -245,9 +254,10 @@ std::function<int()> told_interrupts(Console& console) {
   return [&console, told = std::make_shared<std::atomic<bool>>(false)] {
     const int asked = Interrupts::count();
     if (asked == 1 && !told->exchange(true)) {
-      console.err << (console.terminal ? "\n" : "")
-                  << "interrupted: what was admitted is finished first; once more ends at once"
-                  << std::endl;
+      console.err
+          << (console.terminal ? "\n" : "")
+          << "interrupted: the mini-batches under way are finished first; Ctrl-C again ends at once"
+          << std::endl;
     }
     return asked;
   };

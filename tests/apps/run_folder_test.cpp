@@ -65,6 +65,29 @@ TEST_CASE("runs are numbered by what is run, and the newest one has a link", "[a
   CHECK(used(runs, "a\nb") == "a_b-1");
 }
 
+TEST_CASE("the link leads to a folder that a user has named inside the runs", "[apps]") {
+  const Folder folder;
+  const std::string runs = folder / "runs";
+  const auto run_in = [&](const std::string& out) {
+    const auto named = RunFolder::named(runs, out);
+    fs::create_directories(out);  // by the run
+    std::ofstream(fs::path(out) / "summary.json") << "{}";
+    return named.has_value();
+  };
+  CHECK(run_in(runs + "/teacher"));
+  CHECK(latest(runs) == "teacher");
+  CHECK(run_in(runs + "/deep/er/"));
+  CHECK(fs::equivalent(runs + "/latest", runs + "/deep/er"));
+  CHECK_FALSE(run_in(folder / "elsewhere"));
+  CHECK_FALSE(run_in(folder / "runs-too/a"));
+  CHECK_FALSE(RunFolder::named(runs, runs));
+  fs::create_directory(runs + "/mine");
+  { const auto empty = RunFolder::named(runs, runs + "/mine"); }  // could not begin
+  { const auto none = RunFolder::named(runs, runs + "/none"); }
+  CHECK(fs::exists(runs + "/mine"));
+  CHECK(fs::equivalent(runs + "/latest", runs + "/deep/er"));
+}
+
 TEST_CASE("the link leads to runs, not to figures", "[apps]") {
   const Folder folder;
   const std::string runs = folder / "runs";
