@@ -69,8 +69,8 @@ Result<int> run_one_by_one(Console& console,
                                  options,
                                  {.begins =
                                       [&](std::size_t i) {
-                                        console.out << (i > 0 ? "\n" : "") << headings[i]
-                                                    << std::endl;
+                                        console.out << (i > 0 ? "\n" : "") << headings[i] << '\n'
+                                                    << std::flush;
                                         if (options.progress) {
                                           console.err << briefs[i];
                                         }
@@ -85,7 +85,8 @@ Result<int> run_one_by_one(Console& console,
       console, result->exit_code, result->cause, experiments[last], result->phases[last].summary);
   if (result->phases.size() < count) {
     console.err << "troupe: the run ends with phase " << result->phases.size() << " of " << count
-                << std::endl;
+                << '\n'
+                << std::flush;
   }
   print_phases(console, *result, options.directory ? options.directory->string() : "");
   return result->exit_code;
@@ -132,7 +133,7 @@ Result<proto::Experiment> recut_experiment(Console& console,
                                            FoundCheckpoint& resume) {
   auto made = recut(resume, arguments.experiment.settings());
   TROUPE_TRY(made);
-  console.err << made->sentence << std::endl;
+  console.err << made->sentence << '\n' << std::flush;
   resume.checkpoint = std::move(made->checkpoint);
   return std::move(made->experiment);
 }
@@ -188,13 +189,14 @@ int run_single(Console& console,
   const std::string hint =
       result->exit_code == 0 ? constant_hint(blueprint, result->summary) : std::string();
   if (!hint.empty()) {
-    console.err << hint << std::endl;
+    console.err << hint << '\n' << std::flush;
   }
   if (Interrupts::count() > 0 && options.directory && !checkpoints_of(*options.directory).empty()) {
     console.err << fill_in("goes on by `troupe {} --resume {}`",
                            options.virtual_clock ? "sim" : "run",
                            options.directory->string())
-                << std::endl;
+                << '\n'
+                << std::flush;
   }
   return result->exit_code;
 }
@@ -257,7 +259,8 @@ std::function<int()> told_interrupts(Console& console) {
       console.err
           << (console.terminal ? "\n" : "")
           << "interrupted: the mini-batches under way are finished first; Ctrl-C again ends at once"
-          << std::endl;
+          << '\n'
+          << std::flush;
     }
     return asked;
   };
