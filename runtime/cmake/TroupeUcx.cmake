@@ -1,5 +1,8 @@
 # UCX, for tensors between processes over RDMA (troupe run --transport ucx). TROUPE_UCX becomes ON or OFF; with ON there are
 # UCX_INCLUDE_DIRS. Its library is loaded when it is first needed (runtime/cluster/ucx_worker.cpp), so that nothing is linked.
+if(TROUPE_SANITIZERS AND TROUPE_UCX STREQUAL "AUTO")
+  set(TROUPE_UCX OFF)  # a program with sanitizers does not survive the loading of UCX, which patches malloc's
+endif()
 if(NOT TROUPE_UCX STREQUAL "OFF")
   find_package(PkgConfig QUIET)
   if(PKG_CONFIG_FOUND)

@@ -197,8 +197,8 @@ TEST_CASE("data batches writes what a run reads, in its order", "[apps]") {
 TEST_CASE("tokens are refused by models that read numbers", "[apps]") {
   const Folder folder;
   std::ofstream(folder / "text") << text();
-  const Said said =
-      run_program({"config", "validate", "--set", "data.text.path=" + (folder / "text")});
+  const Said said = run_program(
+      {"config", "validate", "glyphs-mlp", "--set", "data.text.path=" + (folder / "text")});
   CHECK(said.code == 2);
   CHECK(said.err ==
         "troupe: model: mlp cannot read tokens; for text choose gpt, llama, lstm or layers\n");

@@ -5,6 +5,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -53,6 +54,14 @@ class Inbox {
 
   bool await_failed() {
     return wait([&] { return !failed.empty(); });
+  }
+
+  /// Until one has come that `is_it`.
+  template <class IsIt>
+  bool await_parcel(IsIt is_it) {
+    return wait([&] {
+      return std::ranges::any_of(parcels, [&](const auto& one) { return is_it(one.second); });
+    });
   }
 
   std::vector<std::pair<int, Parcel>> parcels;

