@@ -25,7 +25,7 @@ constexpr std::chrono::seconds kGreetingMax{10};  // after the beginning
 /// For a process that nobody waits for any more, or that cannot tell the lead: without ado.
 [[noreturn]] void leave(const std::string& why) {
   if (!why.empty()) {
-    std::cerr << "troupe: " << why << std::endl;
+    std::cerr << "troupe: " << why << '\n' << std::flush;
   }
   ::_exit(static_cast<int>(ErrorKind::lost));
 }

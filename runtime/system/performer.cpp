@@ -123,7 +123,7 @@ void Performer::carry_out(double now) {
     place_.thread.when_idle([&me = theatre_.actors[id_]] { caf::anon_send(me, Perform::value); });
   }
   if (fx_.alarm) {
-    alarm_ = *fx_.alarm;
+    alarm_ = fx_.alarm;
     theatre_.send_later(id_, std::max(0.0, *fx_.alarm - now), sent_by(id_, Alarm{}));
   }
   if (fx_.ending) {
