@@ -31,6 +31,9 @@ std::vector<Tensor> GroupSums::mean(Stream& stream, std::int64_t batch, std::int
   std::unique_lock lock(mutex_);
   made_.wait(lock, [&] { return !sums_[batch].working; });
   Sum& sum = sums_[batch];
+  if (sum.failed) {
+    std::rethrow_exception(sum.failed);
+  }
   if (!sum.means.contains(replica)) {
     if (ended_) {
       throw std::runtime_error("the run is over, and sums of gradients with it");
@@ -45,6 +48,7 @@ std::vector<Tensor> GroupSums::mean(Stream& stream, std::int64_t batch, std::int
     } catch (...) {
       lock.lock();
       sum.working = false;
+      sum.failed = std::current_exception();
       made_.notify_all();
       throw;
     }

@@ -7,6 +7,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -45,9 +46,10 @@ class GroupSums {
   using ByReplica = std::map<std::int32_t, std::vector<Tensor>>;
 
   struct Sum {
-    ByReplica gradients{};  // handed in
-    ByReplica means{};      // not fetched yet
-    bool working = false;   // somebody makes them
+    ByReplica gradients{};        // handed in
+    ByReplica means{};            // not fetched yet
+    bool working = false;         // somebody makes them
+    std::exception_ptr failed{};  // why they could not be made
   };
 
   ByReplica make(Stream& stream, const ByReplica& gradients) const;

@@ -3,6 +3,8 @@
 #include "kernels/wording.hpp"
 #include "messages/bad_sender.hpp"
 
+#include <algorithm>
+
 namespace troupe {
 
 void GroupTurns::heard(const GroupTurn& m, Effects& fx) {
@@ -53,6 +55,14 @@ void GroupTurns::next(Effects& fx) {
         shard,
         GroupTurn{.stamp = {.replica = c_.replica, .chunk = turn_->chunk, .batch = turn_->batch},
                   .kind = GroupTurn::Kind::begin});
+  }
+}
+
+void GroupTurns::archive(Archive& a) {
+  a(ready_, complete_, due_, turn_, done_);
+  if (a.reading() &&
+      !std::ranges::all_of(due_, [&](const Sum& sum) { return c_.shards.contains(sum.chunk); })) {
+    throw ArchiveError("a turn of a chunk that it does not keep");
   }
 }
 

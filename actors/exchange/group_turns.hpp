@@ -10,6 +10,7 @@
 // another's computation within it.
 #pragma once
 
+#include "messages/archive.hpp"
 #include "messages/peers.hpp"
 #include "runtime/system/machine.hpp"
 
@@ -38,7 +39,8 @@ class GroupTurns {
   /// The replica that is waited for, in words; empty where nothing is.
   std::string waits_for(std::int32_t chunk, std::int64_t batch) const;
 
-  void archive(auto& a) { a(ready_, complete_, due_, turn_, done_); }
+  /// ArchiveError where it is to begin the turn of a chunk that it knows nothing of.
+  void archive(Archive& a);
 
  private:
   struct Sum {

@@ -68,6 +68,9 @@ void Lead::lose(int number, const std::string& why) {
   // The others hear it before the Director does, and so before what follows from that.
   to_all(ParcelKind::gone, static_cast<std::uint32_t>(number));
   tell_director(number, cause);
+  if (theatre_->cast.over) {
+    theatre_->cast.over();  // no job waits for it: a halt that is under way awaits all jobs
+  }
   begin_return(number);
   const std::lock_guard lock(mutex_);
   member.cause = cause;

@@ -146,6 +146,9 @@ void Node::take_order(Parcel parcel) {
       unheard_.erase(static_cast<int>(parcel.recipient));
       halts_.lost(static_cast<int>(parcel.recipient));
       channel_.drop(static_cast<int>(parcel.recipient));
+      if (theatre_->cast.over) {
+        theatre_->cast.over();  // as in Lead::lose
+      }
       return;
     case ParcelKind::go_on:
       moment_.begins = false;

@@ -64,6 +64,8 @@ class Beginnings {
       posix_spawn_file_actions_adddup2(&files, end, STDIN_FILENO);
       posix_spawn_file_actions_adddup2(&files, end, STDOUT_FILENO);
     }
+    // Libraries have descriptors without O_CLOEXEC. A socket of theirs that lives on elsewhere would never be at its end.
+    posix_spawn_file_actions_addclosefrom_np(&files, kInherited + 1);
     posix_spawnattr_init(&how);
     const sigset_t held_back = interrupts();
     sigset_t all;

@@ -1,6 +1,7 @@
 #include "runtime/system/performer.hpp"
 
 #include "messages/bad_sender.hpp"
+#include "messages/peers.hpp"
 #include "messages/servers.hpp"
 
 #include <caf/send.hpp>
@@ -32,6 +33,12 @@ class Busy {
   std::atomic<int>& count_;
 };
 
+/// Jobs of other processes wait for the job that follows from it, so that they would not come to rest without.
+bool is_awaited_by_jobs(const Message& message) {
+  const auto* turn = get_if<GroupTurn>(&message);
+  return turn && turn->kind == GroupTurn::Kind::begin;
+}
+
 }  // namespace
 
 bool Performer::freeze() {
@@ -47,7 +54,7 @@ void Performer::thaw() {
 }
 
 void Performer::deliver(Message message) {
-  if (frozen_) {
+  if (frozen_ && !is_awaited_by_jobs(message)) {
     held_.push_back(std::move(message));
     return;
   }

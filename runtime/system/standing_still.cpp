@@ -93,7 +93,13 @@ std::optional<Rest> come_to_rest(const Theatre& theatre) {
     self->request(theatre.recorder, caf::infinite, Freeze::value)
         .receive([](bool) {}, [](const caf::error&) {});
   }
-  rest = ask_all(self, theatre);
+  // A job may have begun since (is_awaited_by_jobs); those that wait for it are done, so that it will be, too.
+  for (rest = ask_all(self, theatre); !rest.complete; rest = ask_all(self, theatre)) {
+    if (given_up()) {
+      return {};
+    }
+    std::this_thread::sleep_for(kPause);
+  }
   rest.too_late = too_late;
   for (const auto& place : theatre.workplaces) {
     if (place) {

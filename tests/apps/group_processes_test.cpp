@@ -134,11 +134,14 @@ TEST_CASE("a process that dies ends a run of GPUs soon, at any moment", "[apps]"
   const OnGpus gpus;
   std::mt19937 random(1);
   std::uniform_int_distribution<int> delay(0, 300'000);  // us
-  for (int i = 0; i < 4; ++i) {
+  for (int i = 0; i < 6; ++i) {
     const Folder folder;
-    Program run = gpus.start(with(
-        in_processes(training("nccl", {"replicas.count=4", kFour, kEndless}), i % 2 == 0 ? 4 : 2),
-        {"--out", folder / "run"}));
+    // Of the last two the process dies in the midst of checkpoints, for which all sums have to end.
+    const char* const every = i < 4 ? "record.checkpoint.every=0" : "record.checkpoint.every=1";
+    Program run =
+        gpus.start(with(in_processes(training("nccl", {"replicas.count=4", kFour, kEndless, every}),
+                                     i % 2 == 0 ? 4 : 2),
+                        {"--out", folder / "run"}));
     wait_until([&] { return !contents(folder / "run/metrics.jsonl").empty(); });
     std::this_thread::sleep_for(std::chrono::microseconds(delay(random)));
     const auto nodes = nodes_of(run.pid());
@@ -157,6 +160,18 @@ TEST_CASE("a process that dies ends a run of GPUs soon, at any moment", "[apps]"
   }
 }
 
+TEST_CASE("sums of GPUs that have begun end before each checkpoint", "[apps]") {
+  const OnGpus gpus;
+  const Folder folder;
+  const Words words = training(
+      "nccl", {"replicas.count=4", kFour, "stop.updates=120", "record.checkpoint.every=1"});
+  const Said said = gpus.run(with(in_processes(words, 4), {"--out", folder / "run"}));
+  INFO(said.err);
+  CHECK(said.code == 0);
+  CHECK(digest_of(said) ==
+        digest_of(gpus.run(training("nccl", {"replicas.count=4", kFour, "stop.updates=120"}))));
+}
+
 TEST_CASE("a run of GPUs that loses a process begins again from its checkpoint", "[apps]") {
   const OnGpus gpus;
   const Folder folder;
@@ -165,7 +180,7 @@ TEST_CASE("a run of GPUs that loses a process begins again from its checkpoint",
   Program run =
       gpus.start(with(in_processes(words, 2), {"--out", folder / "run", "--restarts", "1"}));
   wait_until([&] { return has_checkpoint(folder / "run"); });
-  ::kill(nodes_of(run.pid()).back(), SIGKILL);
+  ::kill(nodes_of(run.pid()).at(0), SIGKILL);
   const Said said = run.wait();
   INFO(said.err);
   CHECK(said.code == 0);
