@@ -128,7 +128,9 @@ void make_room(proto::Experiment& own, const std::vector<std::string>& assignmen
 void fit_optimizer(proto::Experiment& experiment) {
   const proto::Data& data = experiment.data();
   const bool own = data.has_csv() || data.has_arrays() || data.has_folder();
-  if (!own || experiment.pipeline().weights().has_nesterov()) {
+  const bool brings_its_step = experiment.pipeline().weights().has_nesterov() ||
+                               experiment.replicas().exchange().has_sandblaster();
+  if (!own || brings_its_step) {
     return;
   }
   proto::Optimizer& optimizer = *experiment.mutable_optimizer();

@@ -272,6 +272,7 @@ TEST_CASE("own data trains by AdamW on one stage, and a run that has learnt noth
   CHECK_THAT(keyed("optimizer.rule=adam"), says("rule: adam\n") && says("learning_rate: 0.001"));
   CHECK_THAT(keyed("optimizer.rule=sgd"), says("rule: sgd") && says("learning_rate: 0.05"));
   CHECK_THAT(keyed("pipeline.weights=nesterov"), says("rule: nadamw"));
+  CHECK_THAT(keyed("replicas.exchange=sandblaster"), says("sandblaster") && !says("adamw"));
   for (const std::string own :
        {"own-data", "own-images"}) {  // nothing stands for what is not named
     const Said unnamed = run_program({"config", "validate", own});
