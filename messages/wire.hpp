@@ -60,7 +60,7 @@ struct Parcel {
   Archived content{};
 };
 
-constexpr std::uint32_t kWireProtocol = 14;                    // both ends must have the same
+constexpr std::uint32_t kWireProtocol = 15;                    // both ends must have the same
 constexpr std::size_t kFrameBytesMax = std::size_t{16} << 20;  // of a header
 constexpr std::uint32_t kStreamsMax = 8;                       // for the tensors of a channel
 constexpr std::size_t kAddressBytesMax = 4096;  // of UCX, which grows with the devices of a host

@@ -170,6 +170,11 @@ void PeerExchange::membership(const Membership& m, double now, Effects& fx) {
     for (const std::int64_t step : open) {
       close_where_complete(step, fx);
     }
+    for (auto& [step, gathering] : gatherings_) {
+      if (gathering.uncounted.erase(static_cast<std::int32_t>(r)) > 0) {
+        hand_out_dues(step, gathering, fx);
+      }
+    }
     strike_off(static_cast<std::int32_t>(r), fx);
     leave(static_cast<std::int32_t>(r), 0, now, fx);
   }

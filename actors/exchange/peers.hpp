@@ -189,20 +189,21 @@ class PeerExchange : public Exchange {
         parts{};             // by replica: values, and where these are others its weights
     std::int64_t known = 0;  // of one moment: the last cut that any replica has made
     std::int64_t cut = 0;    // ... and that whose parts are gathered; 0: not yet
+    std::set<std::int32_t> uncounted{};  // who has not said yet whom it told how much before that
+    std::map<std::int32_t, std::map<std::int32_t, std::int64_t>> due{};  // by hearer and teller
   };
 
   /// This replica's part of the mean of one moment.
   struct Cut {
     std::int64_t number = 0;
     bool open = false;
-    std::int64_t step = 0;       // of the evaluation
-    std::int32_t to = -1;        // who makes it; -1: not known yet
+    std::int64_t step = 0;       // of the evaluation; known when `due` is
     std::vector<Tensor> here{};  // its weights then
     Parts under_way{};  // and what was told before their cuts by others, and is not in them
     std::map<std::int32_t, std::int64_t> came{};  // by peer: Notes from before its cut
-    std::map<std::int32_t, std::int64_t> due{};   // by peer whose mark has come: how many there are
-    std::set<std::int32_t>
-        missing{};  // living peers whose mark, or a Note from before it, has not come
+    std::optional<std::map<std::int32_t, std::int64_t>>
+        due{};                         // by peer: how many there are; nothing: not known yet
+    std::set<std::int32_t> missing{};  // living peers of which more are due than have come
   };
 
   static constexpr const char* kMix = ":mix";
@@ -210,8 +211,10 @@ class PeerExchange : public Exchange {
   static constexpr const char* kPart = ":part";
   static constexpr const char* kReply =
       ":answer";  // a Note: the weights of step stamp.batch, or what cut() says
-  static constexpr const char* kCut =
-      ":cut";  // a Note: cut, Notes told before it, who evaluates step stamp.batch
+  // Notes: a cut has begun, and to its evaluator or from it pairs of (peer, Notes told before the cut)
+  static constexpr const char* kCut = ":cut";
+  static constexpr const char* kCounts = ":counts";
+  static constexpr const char* kDue = ":due";  // stamp.batch: the step that is evaluated
   static constexpr const char* kEnd = ":end";  // a Note: stamp.batch was the last step
   static constexpr const char* kMembers =
       ":members";  // a Note: from round stamp.batch on without `numbers`
@@ -237,8 +240,18 @@ class PeerExchange : public Exchange {
   bool of_one_moment() const { return seat_.mean && any_time(); }
 
   void begin_cut(std::int64_t step, Effects& fx);
-  void cut(std::int64_t number, std::int32_t to, std::int64_t step, Effects& fx);
-  void marked(const Note& mark, Effects& fx);
+  std::int32_t evaluator_of(std::int64_t cut) const;
+  void cut(std::int64_t number, Effects& fx);
+  void counted(std::int64_t number,
+               std::int32_t from,
+               const std::map<std::int32_t, std::int64_t>& to,
+               Effects& fx);
+  void hand_out_dues(std::int64_t step, Gathering& gathering, Effects& fx);
+  void due(std::int64_t number,
+           std::int64_t step,
+           std::map<std::int32_t, std::int64_t> counts,
+           Effects& fx);
+  void heard_of_cut(const Note& note, Effects& fx);
   void count(Note& note, Effects& fx);
   void strike_off(std::int32_t peer, Effects& fx);
   void close_cut(Effects& fx);

@@ -1,9 +1,11 @@
 // The mean of one moment, where replicas move one another's weights at any time (PeerExchange::any_time): each replica's
 // weights when it makes its cut, and what was told before the teller's cut and is in no weights before the hearer's. After
-// Lai & Yang 1987: every Note says which cut its teller has made last, a mark how many were told before it.
+// Lai & Yang 1987: every Note says which cut its teller has made last. How many Notes were told before it the evaluator
+// gathers and hands out, so that R replicas send 3 R messages for a cut; marks from each to each would be R (R - 1).
 //
 //   the last replica has come to the step -> the evaluator cuts, and marks all -> who is marked, or hears a Note from
-//   behind a cut, cuts before it hears that, and marks all -> when what was told before has come: its part of the mean
+//   behind a cut, cuts before it hears that, and counts for the evaluator whom it has told how much -> when all have, each
+//   learns what it is due -> when that has come: its part of the mean
 //
 // Nobody waits for anything, and no weight of the training is another one for it. What a replica that dies had told counts
 // as far as it has come.
@@ -13,19 +15,52 @@
 #include "messages/bad_sender.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 
+#include <cmath>
 #include <utility>
 
 namespace troupe {
 namespace {
 
-std::int64_t counted(const std::map<std::int32_t, std::int64_t>& of, std::int32_t peer) {
+std::int64_t count_of(const std::map<std::int32_t, std::int64_t>& of, std::int32_t peer) {
   const auto found = of.find(peer);
   return found == of.end() ? 0 : found->second;
 }
 
+/// (peer, count) behind the number of a cut, as a Note has them.
+std::vector<double> numbers_of(std::int64_t cut,
+                               const std::map<std::int32_t, std::int64_t>& counts) {
+  std::vector<double> numbers{static_cast<double>(cut)};
+  for (const auto& [peer, count] : counts) {
+    numbers.push_back(peer);
+    numbers.push_back(static_cast<double>(count));
+  }
+  return numbers;
+}
+
+/// Of a Note from outside: BadSender where these are no counts of replicas but its sender, in rising order.
+std::map<std::int32_t, std::int64_t> counts_of(const Note& note, std::size_t replicas) {
+  const auto whole = [](double number, double end) {
+    return number >= 0 && number < end && number == std::floor(number);
+  };
+  bool sound =
+      note.numbers.size() % 2 == 1 && note.numbers[0] > 0 && whole(note.numbers[0], 0x1p53);
+  std::map<std::int32_t, std::int64_t> counts;
+  for (std::size_t i = 1; sound && i < note.numbers.size(); i += 2) {
+    sound = whole(note.numbers[i], static_cast<double>(replicas)) &&
+            whole(note.numbers[i + 1], 0x1p53) &&
+            (counts.empty() || note.numbers[i] > counts.rbegin()->first);
+    if (sound) {
+      counts.emplace(static_cast<std::int32_t>(note.numbers[i]),
+                     static_cast<std::int64_t>(note.numbers[i + 1]));
+    }
+  }
+  TROUPE_BELIEVE(sound, "replica ", note.stamp.replica, " has sent an unusable mark");
+  return counts;
+}
+
 }  // namespace
 
-/// All have come to the step. One cut at a time; numbers of different evaluators are different ones.
+/// All have come to the step. One cut at a time; numbers of different evaluators are different ones (evaluator_of).
 void PeerExchange::begin_cut(std::int64_t step, Effects& fx) {
   for (const auto& [other, gathering] : gatherings_) {
     if (gathering.cut > 0) {
@@ -33,57 +68,112 @@ void PeerExchange::begin_cut(std::int64_t step, Effects& fx) {
     }
   }
   Gathering& gathering = gatherings_.at(step);
-  for (std::size_t r = 0; r < alive_.size(); ++r) {
-    if (alive_[r]) {
-      gathering.missing.insert(static_cast<std::int32_t>(r));
-    }
-  }
   const auto all = static_cast<std::int64_t>(alive_.size());
   gathering.cut = (std::max(gathering.known, cut_.number) / all + 1) * all + seat_.replica;
-  cut(gathering.cut, seat_.replica, step, fx);
-}
-
-void PeerExchange::cut(std::int64_t number, std::int32_t to, std::int64_t step, Effects& fx) {
-  cut_ = {.number = number,
-          .open = true,
-          .step = step,
-          .to = to,
-          .here = here(),
-          .under_way = under_way(),
-          .came = came_};
-  for (std::size_t r = 0; r < alive_.size(); ++r) {
-    if (alive_[r] && static_cast<std::int32_t>(r) != seat_.replica) {
-      cut_.missing.insert(static_cast<std::int32_t>(r));
-      fx.send(seat_.peers[r],
-              Note{.stamp = {seat_.replica, seat_.chunk, step, 0},
-                   .what = kCut,
-                   .numbers = {static_cast<double>(number),
-                               static_cast<double>(counted(told_, static_cast<std::int32_t>(r))),
-                               static_cast<double>(to)}});
+  const Stamp stamp{seat_.replica, seat_.chunk, step, 0};
+  for (std::int32_t r = 0; r < static_cast<std::int32_t>(all); ++r) {
+    if (lives(r)) {
+      gathering.missing.insert(r);
+      if (r != seat_.replica) {
+        fx.send(seat_.peers[static_cast<std::size_t>(r)],
+                Note{.stamp = stamp, .what = kCut, .numbers = numbers_of(gathering.cut, {})});
+      }
     }
   }
+  gathering.uncounted = gathering.missing;
+  cut(gathering.cut, fx);
+}
+
+std::int32_t PeerExchange::evaluator_of(std::int64_t cut) const {
+  return static_cast<std::int32_t>(cut % static_cast<std::int64_t>(alive_.size()));
+}
+
+void PeerExchange::cut(std::int64_t number, Effects& fx) {
+  cut_ = {.number = number, .open = true, .here = here(), .under_way = under_way(), .came = came_};
+  std::map<std::int32_t, std::int64_t> to_living = told_;
+  std::erase_if(to_living, [&](const auto& to) { return !lives(to.first); });
+  const std::int32_t evaluator = evaluator_of(number);
+  if (evaluator == seat_.replica) {
+    counted(number, seat_.replica, to_living, fx);
+    return;
+  }
+  fx.send(seat_.peers[static_cast<std::size_t>(evaluator)],
+          Note{.stamp = {seat_.replica, seat_.chunk, 0, 0},
+               .what = kCounts,
+               .numbers = numbers_of(number, to_living)});
+}
+
+/// `from` has told `to` before the cut.
+void PeerExchange::counted(std::int64_t number,
+                           std::int32_t from,
+                           const std::map<std::int32_t, std::int64_t>& to,
+                           Effects& fx) {
+  for (auto& [step, gathering] : gatherings_) {
+    if (gathering.cut == number && gathering.uncounted.erase(from) > 0) {
+      for (const auto& [hearer, count] : to) {
+        gathering.due[hearer].emplace(from, count);
+      }
+      hand_out_dues(step, gathering, fx);
+      return;
+    }
+  }
+}
+
+/// Once all have counted, or died.
+void PeerExchange::hand_out_dues(std::int64_t step, Gathering& gathering, Effects& fx) {
+  if (!gathering.uncounted.empty()) {
+    return;
+  }
+  auto dues = std::exchange(gathering.due, {});
+  const std::int64_t number = gathering.cut;
+  for (std::int32_t r = 0; r < static_cast<std::int32_t>(alive_.size()); ++r) {
+    if (lives(r) && r != seat_.replica) {
+      fx.send(seat_.peers[static_cast<std::size_t>(r)],
+              Note{.stamp = {seat_.replica, seat_.chunk, step, 0},
+                   .what = kDue,
+                   .numbers = numbers_of(number, dues[r])});
+    }
+  }
+  due(number, step, std::move(dues[seat_.replica]), fx);
+}
+
+/// What this replica has to hear before its part of the mean is whole.
+void PeerExchange::due(std::int64_t number,
+                       std::int64_t step,
+                       std::map<std::int32_t, std::int64_t> counts,
+                       Effects& fx) {
+  if (number != cut_.number || !cut_.open || cut_.due) {
+    return;
+  }
+  cut_.step = step;
+  for (const auto& [peer, count] : counts) {
+    if (lives(peer) && count_of(cut_.came, peer) < count) {
+      cut_.missing.insert(peer);
+    }
+  }
+  cut_.due = std::move(counts);
   close_cut(fx);
 }
 
-void PeerExchange::marked(const Note& mark, Effects& fx) {
-  const bool sound = mark.numbers.size() == 3 && mark.numbers[0] > 0 && mark.numbers[0] < 0x1p53 &&
-                     mark.numbers[1] >= 0 && mark.numbers[1] < 0x1p53 && mark.numbers[2] >= -1 &&
-                     mark.numbers[2] < static_cast<double>(alive_.size());
-  TROUPE_BELIEVE(sound, "replica ", mark.stamp.replica, " has sent an unusable mark");
-  const auto number = static_cast<std::int64_t>(mark.numbers[0]);
-  const auto to = static_cast<std::int32_t>(mark.numbers[2]);
-  if (number > cut_.number) {
-    cut(number, to, mark.stamp.batch, fx);
-  }
-  if (number != cut_.number) {
+/// A Note about a cut.
+void PeerExchange::heard_of_cut(const Note& note, Effects& fx) {
+  TROUPE_BELIEVE(
+      any_time(), "replica ", note.stamp.replica, " has sent a mark, and nothing here is cut");
+  auto counts = counts_of(note, alive_.size());
+  const auto number = static_cast<std::int64_t>(note.numbers[0]);
+  if (note.what == kCounts) {
+    counted(number, note.stamp.replica, counts, fx);
     return;
   }
-  cut_.due[mark.stamp.replica] = static_cast<std::int64_t>(mark.numbers[1]);
-  if (to >= 0) {
-    cut_.to = to;
-    cut_.step = mark.stamp.batch;
+  TROUPE_BELIEVE(evaluator_of(number) == note.stamp.replica,
+                 "replica ",
+                 note.stamp.replica,
+                 " has sent a mark of another's cut");
+  if (note.what == kDue) {
+    due(number, note.stamp.batch, std::move(counts), fx);
+  } else if (number > cut_.number) {
+    cut(number, fx);
   }
-  strike_off(mark.stamp.replica, fx);
 }
 
 /// A Note of the exchange has come, which is about to be heard.
@@ -94,8 +184,9 @@ void PeerExchange::count(Note& note, Effects& fx) {
     number = note.numbers.back();
     note.numbers.pop_back();
   }
+  TROUPE_BELIEVE(number >= 0 && number < 0x1p53, "replica ", from, " has told of an unusable cut");
   if (number > static_cast<double>(cut_.number)) {
-    cut(static_cast<std::int64_t>(number), -1, 0, fx);
+    cut(static_cast<std::int64_t>(number), fx);
   }
   ++came_[from];
   if (cut_.open && number < static_cast<double>(cut_.number)) {
@@ -108,8 +199,11 @@ void PeerExchange::count(Note& note, Effects& fx) {
 
 /// Something has come from `peer`, or nothing more will: closes the cut where that was the last.
 void PeerExchange::strike_off(std::int32_t peer, Effects& fx) {
-  const auto due = cut_.due.find(peer);
-  if (!lives(peer) || (due != cut_.due.end() && counted(cut_.came, peer) >= due->second)) {
+  if (!cut_.due) {
+    return;
+  }
+  const auto due = cut_.due->find(peer);
+  if (!lives(peer) || due == cut_.due->end() || count_of(cut_.came, peer) >= due->second) {
     cut_.missing.erase(peer);
   }
   close_cut(fx);
@@ -117,11 +211,11 @@ void PeerExchange::strike_off(std::int32_t peer, Effects& fx) {
 
 /// Makes its part of the mean when all has come.
 void PeerExchange::close_cut(Effects& fx) {
-  if (!cut_.open || cut_.to < 0 || !cut_.missing.empty()) {
+  if (!cut_.open || !cut_.due || !cut_.missing.empty()) {
     return;
   }
   cut_.open = false;
-  cut_.due.clear();
+  cut_.due.reset();
   run_computed(
       fx,
       {seat_.replica, seat_.chunk, cut_.step, 0},
@@ -130,7 +224,7 @@ void PeerExchange::close_cut(Effects& fx) {
        parts = std::exchange(cut_.under_way, {}),
        links = seat_.links,
        numbers = std::vector<double>{static_cast<double>(cut_.step),
-                                     static_cast<double>(cut_.to),
+                                     static_cast<double>(evaluator_of(cut_.number)),
                                      static_cast<double>(cut_.number)}](Stream& stream) {
         Computed made{.tensors = here, .numbers = numbers};
         for (std::size_t s = 0; s < here.size() && !parts.empty(); ++s) {

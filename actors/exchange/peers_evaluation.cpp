@@ -325,9 +325,8 @@ void PeerExchange::came(Note m, double now, Effects& fx) {
              from,
              {.tensors = std::move(m.tensors), .numbers = std::move(m.numbers)},
              fx);
-  } else if (m.what == kCut) {
-    TROUPE_BELIEVE(any_time(), "replica ", from, " has sent a mark, and nothing here is cut");
-    marked(m, fx);
+  } else if (m.what == kCut || m.what == kCounts || m.what == kDue) {
+    heard_of_cut(m, fx);
   } else if (m.what == kSeen) {
     kept_.erase(kept_.begin(), kept_.lower_bound(m.stamp.batch));
   } else if (m.what == kEnd) {

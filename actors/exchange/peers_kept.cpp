@@ -50,8 +50,16 @@ void PeerExchange::expect_sound() const {
     expect_replica(replica);
   }
   for (const auto& [step, gathering] : gatherings_) {
-    for (const std::int32_t replica : gathering.missing) {
-      expect_replica(replica);
+    for (const auto* const replicas : {&gathering.missing, &gathering.uncounted}) {
+      for (const std::int32_t replica : *replicas) {
+        expect_replica(replica);
+      }
+    }
+    for (const auto& [hearer, of] : gathering.due) {
+      expect_replica(hearer);
+      for (const auto& [teller, count] : of) {
+        expect_replica(teller);
+      }
     }
     const std::size_t slices = (of_one_moment() ? 2 : 1) * newest_.size();
     for (const auto& [replica, part] : gathering.parts) {
@@ -67,13 +75,11 @@ void PeerExchange::expect_sound() const {
 
 void PeerExchange::expect_sound_cut() const {
   expect_archived(cut_.open ? fit(cut_.here) : cut_.here.empty(), "the state has an unusable cut");
-  for (const auto* const counts : {&told_, &came_, &cut_.came, &cut_.due}) {
+  const std::map<std::int32_t, std::int64_t> none;
+  for (const auto* const counts : {&told_, &came_, &cut_.came, cut_.due ? &*cut_.due : &none}) {
     for (const auto& [peer, count] : *counts) {
       expect_replica(peer);
     }
-  }
-  if (cut_.to >= 0) {
-    expect_replica(cut_.to);
   }
   for (const auto& [factor, told] : cut_.under_way) {
     expect_letter(told);

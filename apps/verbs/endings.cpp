@@ -8,11 +8,14 @@
 #include "runtime/data/preparation.hpp"
 #include "runtime/record/progress.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <ostream>
 
 namespace troupe {
 namespace {
+
+constexpr std::size_t kToldShown = 8;  // losses and the like of a run that are each a row
 
 /// "3,125 applied, 3 in flight, 0 dropped; 331 MB moved", over all shards.
 std::string servers_text(const Summary& summary) {
@@ -175,9 +178,15 @@ void print_summary(Console& console,
     rows.push_back({"servers", servers});
   }
   for (const auto& [list, all] : s.told) {
-    for (const std::string& words : all) {  // of "lost_copies" the row is "lost"
-      rows.push_back(
-          {list.substr(0, list.find('_')), words + (list == "lost" ? "; the others went on" : "")});
+    const std::string name = list.substr(0, list.find('_'));  // of "lost_copies" it is "lost"
+    const std::size_t shown = std::min(all.size(), kToldShown);
+    for (std::size_t i = 0; i < shown; ++i) {
+      rows.push_back({name, all[i] + (list == "lost" ? "; the others went on" : "")});
+    }
+    if (all.size() > shown) {
+      rows.push_back({name,
+                      "and " + grouped(static_cast<std::int64_t>(all.size() - shown)) +
+                          " more, which summary.json names"});
     }
   }
   for (const Summary::Restart& restart : s.restarts) {

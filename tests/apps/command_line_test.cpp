@@ -243,6 +243,28 @@ TEST_CASE("results go to stdout and progress to stderr", "[apps]") {
   CHECK(quiet.out == said.out);
 }
 
+TEST_CASE("of many losses the end of a run names some, and how many more there were", "[apps]") {
+  Words words{"sim", "teacher-mlp", "--quiet"};
+  for (const char* setting : {"pipeline.stages=1",
+                              "replicas.count=3",
+                              "clock.faults.detection=1e-5",
+                              "clock.faults.crashes.every=5e-4",
+                              "clock.faults.crashes.back=1e-5",
+                              "stop.epochs=0",
+                              "stop.updates=200"}) {
+    words.insert(words.end(), {"--set", setting});
+  }
+  const Said said = run_program(words);
+  CHECK(said.code == 0);
+  CHECK_THAT(said.out, says("\nlost       and 6 more, which summary.json names\n"));
+  std::size_t rows = 0;
+  for (std::size_t at = 0; (at = said.out.find("; the others went on\n", at)) != std::string::npos;
+       ++at) {
+    ++rows;
+  }
+  CHECK(rows == 8);
+}
+
 TEST_CASE("--set does not swallow the word behind it, and the last one wins", "[apps]") {
   const Said said = run_program({"config",
                                  "print",

@@ -109,11 +109,17 @@ def turns_of(asked, faults, seconds, busy, updates, hosts):
     replicas, stages = int(asked.setting("replicas.count") or 1), int(asked.setting("pipeline.stages") or 1)
     each = 20 * stages * int(asked.setting("pipeline.micro_batches") or 1)  # deliveries of a mini-batch
     pace = pace_of(asked)
-    # Those who wait for nobody, and those whose server stands on a host beside them, go round as fast as they can while others wait.
-    waits = not (Draw.never_waits(asked.sets) or any("placement.on" in one for one in faults.sets))
+    # Those who wait for nobody, those whose server stands on a host beside them, and after a loss those whose pushes a server that is
+    # done drops for the sake of other servers, go round as fast as they can while others wait.
+    loses = faults.crashes or faults.cuts or any(re.search(r"(crashes|cuts)\.every=", one) for one in faults.sets)
+    waits = not (Draw.never_waits(asked.sets) or any("placement.on" in one for one in faults.sets) or (loses and stages > 1))
     rounds = 1 if waits else 1 / max(busy, 1e-12)
     deliveries = max(1, updates) * replicas * each * pace * rounds
     length = max(seconds, 1e-12) * pace
+    # A mini-batch that a crash ends is begun anew, until a host lives as long as the mini-batch and its messages take.
+    crash, delay = (max([0.0] + [float(one.partition("=")[2]) for one in faults.sets if key in one]) for key in ("crashes.every=", "wire.delay="))
+    if crash > 0:
+        deliveries *= math.exp(min(60, (length / max(1, updates) + 6 * delay) / (crash * max(1, hosts - 1))))
     periods = [float(one.partition("=")[2]) for one in faults.sets if re.match(r".*\.(every|again)=", one)]
     return deliveries + sum(hosts * length / period for period in periods if period > 0)
 

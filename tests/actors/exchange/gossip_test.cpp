@@ -711,7 +711,32 @@ TEST_CASE("a Note that is none ends who gets it, with a sentence", "[actors]") {
     }
     CHECK_NOTHROW(v.hear(0, what, numbers, {filled(1, Village::kNumbers)}));
     if (exchange == "gossip" || exchange == "sgp") {  // which count no Notes
-      CHECK_THROWS_WITH(v.hear(0, ":cut", {1, 0, 0}, {}), says("has sent a mark"));
+      CHECK_THROWS_WITH(v.hear(0, ":cut", {2}, {}), says("has sent a mark"));
+    } else {
+      const double nan = std::numeric_limits<double>::quiet_NaN();
+      for (const std::vector<double>& mark : std::vector<std::vector<double>>{{},
+                                                                              {0},
+                                                                              {-2},
+                                                                              {2.5},
+                                                                              {nan},
+                                                                              {1e300},
+                                                                              {2, 1},
+                                                                              {2, 2, 1},
+                                                                              {2, -1, 1},
+                                                                              {2, 0.5, 1},
+                                                                              {2, 1, -1},
+                                                                              {2, 1, 0.5},
+                                                                              {2, 1, nan},
+                                                                              {2, 1, 1, 1, 1},
+                                                                              {2, 1, 1, 0, 1}}) {
+        for (const std::string about : {":cut", ":counts", ":due"}) {
+          CHECK_THROWS_WITH(v.hear(0, about, mark, {}), says("has sent an unusable mark"));
+        }
+      }
+      CHECK_THROWS_WITH(v.hear(0, ":cut", {2}, {}), says("a mark of another's cut"));
+      CHECK_THROWS_WITH(v.hear(0, ":due", {2, 0, 1}, {}), says("a mark of another's cut"));
+      CHECK_NOTHROW(v.hear(0, ":counts", {2, 0, 7}, {}));  // of no evaluation of its own
+      CHECK_NOTHROW(v.hear(0, ":due", {3, 0, 7}, {}));     // of a cut that it has not made
     }
   }
 }
