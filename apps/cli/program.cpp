@@ -92,7 +92,8 @@ int run_command_line(int argc, const char* const* argv) {
   std::cout.rdbuf(before);
   if (output.failure() != 0 && output.failure() != EPIPE) {  // who closes a pipe has seen enough
     std::cerr << "troupe: standard output could not be written: "
-              << std::system_category().message(output.failure()) << std::endl;
+              << std::system_category().message(output.failure()) << '\n'
+              << std::flush;
     code = code == 0 ? 5 : code;
   }
   return code;

@@ -32,14 +32,14 @@ void StatusLine::show(const std::string& text) {
     out_ << '\r' << text.substr(0, terminal_columns()) << "\033[K" << std::flush;
     open_ = true;
   } else {
-    out_ << text << std::endl;
+    out_ << text << '\n' << std::flush;
   }
   shown_ = Clock::now();
 }
 
 void StatusLine::note(const std::string& text) {
   clear();
-  out_ << text << std::endl;
+  out_ << text << '\n' << std::flush;
 }
 
 void StatusLine::clear() {

@@ -371,7 +371,8 @@ Result<int> play_for_visitors(Console& console, const NodeOptions& options) {
       "--listen: ", listen_at(*at, credentials ? Nearness::anywhere : Nearness::this_machine));
   TROUPE_TRY(listening);
   console.err << "troupe: listening at " << near_address(*listening)
-              << (credentials ? " as " + credentials->name() : "") << std::endl;
+              << (credentials ? " as " + credentials->name() : "") << '\n'
+              << std::flush;
   const Host host(console, credentials ? &*credentials : nullptr, options);
   return receive({.listening = *listening,
                   .once = options.once,

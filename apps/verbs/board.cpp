@@ -146,9 +146,10 @@ Result<int> run_board(Console& console, const BoardArguments& arguments) {
                                    {"board.md", board_page(board(), cells, makers)}}) {
     TROUPE_TRY(write_file(std::filesystem::path(arguments.out) / name, text));
   }
-  console.out << "files    " << arguments.out << ": board.md, board.csv, curves.csv" << std::endl;
+  console.out << "files    " << arguments.out << ": board.md, board.csv, curves.csv" << '\n'
+              << std::flush;
   if (Interrupts::count() > 0) {
-    console.err << "troupe: interrupted; the same command goes on from here" << std::endl;
+    console.err << "troupe: interrupted; the same command goes on from here" << '\n' << std::flush;
     return 130;
   }
   if (arguments.repeat) {
@@ -158,7 +159,8 @@ Result<int> run_board(Console& console, const BoardArguments& arguments) {
       console.out << sentence << '\n';
     }
     console.out << repeated << " trials were repeated, and " << repeated - differ.size()
-                << " are equal to the bit" << std::endl;
+                << " are equal to the bit" << '\n'
+                << std::flush;
     return differ.empty() ? 0 : 1;
   }
   return 0;

@@ -154,7 +154,8 @@ void announce(std::ostream& err, const Comparison& c, int jobs, const std::strin
   }
   err << plural(c.schemes.schemes.size(), "scheme") << ", "
       << plural(static_cast<std::size_t>(c.seeds), "seed") << " each, on the " << c.clock
-      << " clock, " << jobs << " at once; files go to " << folder << std::endl;
+      << " clock, " << jobs << " at once; files go to " << folder << '\n'
+      << std::flush;
 }
 
 /// Trials that are kept are taken, the others are made and kept in turn. Error (lost): one could not be kept.
@@ -222,16 +223,18 @@ Result<void> report(Console& console,
     const bool none = std::ranges::none_of(
         c.trials, [](const Trial& trial) { return trial.outcome == Outcome::finished; });
     console.err << "troupe: no curves are drawn, as "
-                << (none ? "no trial has finished" : "nothing was evaluated") << std::endl;
+                << (none ? "no trial has finished" : "nothing was evaluated") << '\n'
+                << std::flush;
   }
   for (const Figure& figure : figures) {
     if (auto drawn = draw_figure(folder, figure); !drawn) {
-      console.err << "troupe: " << drawn.error().message << std::endl;
+      console.err << "troupe: " << drawn.error().message << '\n' << std::flush;
     }
   }
   if (auto written = write_boards(std::filesystem::path(folder) / "tensorboard", c); !written) {
     console.err << "troupe: the files for TensorBoard are not whole: " << written.error().message
-                << std::endl;
+                << '\n'
+                << std::flush;
   }
   return {};
 }
@@ -271,7 +274,8 @@ Result<int> compare(Console& console, CompareArguments arguments) {
   if (code == 130) {
     console.err
         << "troupe: interrupted; what was finished is reported; the same command with --out "
-        << arguments.out << " goes on from here" << std::endl;
+        << arguments.out << " goes on from here" << '\n'
+        << std::flush;
   }
   if (auto reported = report(console, *prepared, arguments.out, figure_size_of(arguments.size));
       !reported || !all_kept) {

@@ -110,7 +110,7 @@ class Line {
 
   void note(std::string_view file, const std::string& sentence) {
     close();
-    console_.err << file << ": " << sentence << std::endl;
+    console_.err << file << ": " << sentence << '\n' << std::flush;
   }
 
   void close() {

@@ -110,10 +110,10 @@ void print_cause(Console& console,
                  const proto::Experiment& experiment,
                  const Summary& summary) {
   if (!cause.empty()) {
-    console.err << "troupe: " << cause << std::endl;
+    console.err << "troupe: " << cause << '\n' << std::flush;
   }
   if (exit_code == static_cast<int>(ErrorKind::diverged)) {
-    console.err << divergence_hint(experiment, staleness_text(summary)) << std::endl;
+    console.err << divergence_hint(experiment, staleness_text(summary)) << '\n' << std::flush;
   }
 }
 

@@ -283,7 +283,8 @@ Result<int> plan(Console& console, const PlanArguments& arguments) {
     if (!phase.missing.empty()) {
       console.err << "troupe: the plan is made by the sizes that this data set has everywhere; a "
                      "run would end here: "
-                  << phase.missing << std::endl;
+                  << phase.missing << '\n'
+                  << std::flush;
     }
   }
   return 0;

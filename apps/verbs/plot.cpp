@@ -98,7 +98,7 @@ Result<int> plot(Console& console, const PlotArguments& arguments) {
   }
   const auto drawn = draw_figure(folder, figure);
   if (const std::string files = files_of(figure, folder); !files.empty()) {
-    console.out << "files    " << folder << ": " << files << std::endl;
+    console.out << "files    " << folder << ": " << files << '\n' << std::flush;
   }
   TROUPE_TRY(drawn);
   return 0;

@@ -62,7 +62,7 @@ Result<int> run(Console& console, const ReplayArguments& arguments) {
   const auto replayed = replay(arguments.folder, options);
   TROUPE_TRY(replayed);
   if (replayed->interrupted) {
-    console.err << "troupe: interrupted" << std::endl;
+    console.err << "troupe: interrupted" << '\n' << std::flush;
     return 130;
   }
   for (const std::string& one : replayed->differences) {

@@ -69,9 +69,10 @@ void tell_resumed(Console& console, const FoundCheckpoint& found) {
     console.err << "troupe: passed over: " << why << '\n';
   }
   console.err << "going on from " << found.path.string() << ", after "
-              << grouped(found.checkpoint.step) << " updates" << std::endl;
+              << grouped(found.checkpoint.step) << " updates" << '\n'
+              << std::flush;
   if (const std::string note = other_instructions(found.checkpoint.instructions); !note.empty()) {
-    console.err << "troupe: " << note << std::endl;
+    console.err << "troupe: " << note << '\n' << std::flush;
   }
 }
 

@@ -89,11 +89,11 @@ Result<int> watch(Console& console, const WatchArguments& arguments) {
                                   .token = is_loopback(arguments.address) ? "" : arguments.token},
                                  pages_of(*runs)));
   TROUPE_TRY(server);
-  console.out << "watch    " << server->url_with_token() << std::endl;
+  console.out << "watch    " << server->url_with_token() << '\n' << std::flush;
   for (const Watched& run : *runs) {
     console.err << table({{run.name}}, "         ");
   }
-  console.err << "         Ctrl-C ends it; the runs do not notice" << std::endl;
+  console.err << "         Ctrl-C ends it; the runs do not notice" << '\n' << std::flush;
   while (Interrupts::count() == 0) {
     std::this_thread::sleep_for(kLook);
   }
@@ -117,7 +117,7 @@ Result<int> top(Console& console, const WatchArguments& arguments) {
       json += (json.empty() ? "" : ",") + run.json();
     }
     if (arguments.json) {
-      console.out << "{\"runs\":[" << json << "]}" << std::endl;
+      console.out << "{\"runs\":[" << json << "]}" << '\n' << std::flush;
       return 0;
     }
     console.out << (redraws ? "\033[H\033[2J" : "") << text << std::flush;
@@ -147,7 +147,8 @@ Result<int> report(Console& console, const WatchArguments& arguments) {
   }
   TROUPE_TRY(prefixed("report: ", write_file(out, *page)));
   console.out << "report   " << out.string() << ": " << mebibytes(static_cast<double>(page->size()))
-              << std::endl;
+              << '\n'
+              << std::flush;
   return 0;
 }
 

@@ -133,7 +133,7 @@ void Progress::step(const ProgressLine& line) {
     open_ = true;
     painted_ = Clock::now();
   } else {
-    out_ << text << std::endl;
+    out_ << text << '\n' << std::flush;
   }
 }
 
@@ -149,7 +149,7 @@ void Progress::evaluation(std::int64_t step, double loss, std::optional<double> 
 
 void Progress::note(const std::string& text) {
   settle();
-  out_ << text << std::endl;
+  out_ << text << '\n' << std::flush;
 }
 
 void Progress::finish() {
@@ -161,7 +161,7 @@ void Progress::finish() {
 
 void Progress::settle() {
   if (open_) {
-    out_ << std::endl;
+    out_ << '\n' << std::flush;
     open_ = false;
   }
 }
