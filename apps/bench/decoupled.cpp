@@ -1,5 +1,6 @@
 #include "apps/bench/benches.hpp"
 #include "apps/bench/watch.hpp"
+#include "apps/bench/workload.hpp"
 #include "apps/topologies/cast.hpp"
 #include "runtime/system/threads.hpp"
 

@@ -1,6 +1,8 @@
 #include "apps/bench/loop.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/data/batch.hpp"
 
 #include <numeric>
@@ -17,9 +19,9 @@ BareLoop::BareLoop(const Workload& workload,
                    Device device,
                    Precision precision)
     : batch_(workload.batch),
-      chunk_(network_of(experiment.model(), *data), {0}, 0),
+      chunk_(network_of(sections::model(experiment), *data), {0}, 0),
       stream_(device, precision),
-      optimizer_(experiment, Rate(experiment.optimizer(), 0), 0, 0) {
+      optimizer_(experiment, Rate(sections::optimizer(experiment), 0), 0, 0) {
   std::vector<std::int64_t> indices(static_cast<std::size_t>(batch_));
   std::iota(indices.begin(), indices.end(), 0);
   // Once: neither the samples nor their way to a GPU are measured.

@@ -2,6 +2,7 @@
 
 #include "apps/bench/benches.hpp"
 #include "apps/bench/watch.hpp"
+#include "apps/bench/workload.hpp"
 #include "apps/run/run.hpp"
 
 #include <unistd.h>

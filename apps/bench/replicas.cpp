@@ -1,6 +1,7 @@
 #include "apps/bench/replicas.hpp"
 
 #include "apps/bench/watch.hpp"
+#include "apps/bench/workload.hpp"
 #include "apps/topologies/topology.hpp"
 #include "messages/servers.hpp"
 #include "runtime/system/threads.hpp"

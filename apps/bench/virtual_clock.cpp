@@ -3,8 +3,10 @@
 #include "apps/bench/benches.hpp"
 #include "apps/bench/hollow.hpp"
 #include "apps/bench/watch.hpp"
+#include "apps/bench/workload.hpp"
 #include "apps/topologies/cast.hpp"
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/system/agenda.hpp"
 
 #include <malloc.h>
@@ -95,7 +97,7 @@ Cost cost_of(const std::string& parts, std::int64_t updates, std::uint64_t& deli
   cost.bytes = bytes_in_use() - before;
   hollow_out(cast);
   Nowhere records;
-  const TimeModel times(b.experiment.clock(), b.times, 1);
+  const TimeModel times(sections::clock(b.experiment), b.times, 1);
   Agenda agenda(cast, times, records, nullptr);
   const double spent = thread_seconds_of([&] { agenda.run(); });
   delivered = agenda.delivered();
@@ -184,7 +186,7 @@ Row virtual_clock(double seconds) {
     Cast cast = build_cast(b);
     hollow_out(cast);
     Nowhere records;
-    const TimeModel times(b.experiment.clock(), b.times, 1);
+    const TimeModel times(sections::clock(b.experiment), b.times, 1);
     Agenda agenda(cast, times, records, nullptr);
     const double spent = thread_seconds_of([&] { agenda.run(); });
     const double rate = static_cast<double>(agenda.delivered()) / spent;

@@ -3,7 +3,6 @@
 
 #include "apps/topologies/blueprint.hpp"
 #include "kernels/check.hpp"
-#include "messages/experiment.hpp"
 #include "runtime/system/driver.hpp"
 
 #include <algorithm>
@@ -66,16 +65,5 @@ class Watch final : public RecordSink {
 
 /// What all of them keep of a run: nothing but what Watch does.
 constexpr const char* kBenchRecord = " record { evaluate: false order: false gap_every: 0 }";
-
-/// Of an experiment that is right.
-inline Blueprint bench_blueprint(const std::string& text) {
-  auto e = parse_experiment(text, "bench");
-  TROUPE_CHECK(e, e.error().message);
-  auto resolved = resolve(*e);
-  TROUPE_CHECK(resolved, resolved.error().message);
-  auto b = make_blueprint(*e);
-  TROUPE_CHECK(b, b.error().message);
-  return *b;
-}
 
 }  // namespace troupe

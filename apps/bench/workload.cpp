@@ -3,7 +3,9 @@
 #include "apps/bench/watch.hpp"
 #include "apps/topologies/cast.hpp"
 #include "experiment.pb.h"
+#include "kernels/check.hpp"
 #include "kernels/random.hpp"
+#include "messages/experiment.hpp"
 #include "runtime/system/threads.hpp"
 
 #include <algorithm>
@@ -68,6 +70,14 @@ class Noise final : public Dataset {
   std::vector<std::int32_t> tokens_, labels_;
 };
 
+proto::Experiment right(const std::string& text) {
+  auto e = parse_experiment(text, "bench");
+  TROUPE_CHECK(e, e.error().message);
+  auto resolved = resolve(*e);
+  TROUPE_CHECK(resolved, resolved.error().message);
+  return *std::move(e);
+}
+
 }  // namespace
 
 Blueprint blueprint_of(const Workload& workload,
@@ -78,7 +88,7 @@ Blueprint blueprint_of(const Workload& workload,
   Blueprint b;
   b.experiment = experiment_of(workload, stages);
   b.data = data;
-  b.network = network_of(b.experiment.model(), *data);
+  b.network = network_of(b.experiment->model(), *data);
   b.devices.assign(static_cast<std::size_t>(stages), device);
   b.precision = precision;
   auto sizes = batch_sizes(b.experiment, data->size(Split::train));
@@ -98,21 +108,21 @@ std::shared_ptr<const Dataset> noise(const Workload& workload) {
   return std::make_shared<Noise>(workload);
 }
 
-proto::Experiment experiment_of(const Workload& workload, int stages) {
-  auto e = parse_experiment(
-      concat("model { ",
-             workload.model,
-             " } data { batch_size: ",
-             workload.batch,
-             " } optimizer { rule: momentum learning_rate: 0.001 } pipeline { stages: ",
-             stages,
-             " schedule { async_one_f_one_b {} } weights { stash {} } }",
-             kBenchRecord),
-      "bench");
-  TROUPE_CHECK(e, e.error().message);
-  auto resolved = resolve(*e);
-  TROUPE_CHECK(resolved, resolved.error().message);
-  return *e;
+Blueprint bench_blueprint(const std::string& text) {
+  auto b = make_blueprint(right(text));
+  TROUPE_CHECK(b, b.error().message);
+  return *b;
+}
+
+BoxedExperiment experiment_of(const Workload& workload, int stages) {
+  return right(concat("model { ",
+                      workload.model,
+                      " } data { batch_size: ",
+                      workload.batch,
+                      " } optimizer { rule: momentum learning_rate: 0.001 } pipeline { stages: ",
+                      stages,
+                      " schedule { async_one_f_one_b {} } weights { stash {} } }",
+                      kBenchRecord));
 }
 
 Network network_of(const proto::Model& model, const Dataset& data) {

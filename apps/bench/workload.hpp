@@ -3,7 +3,7 @@
 
 #include "apps/topologies/blueprint.hpp"
 #include "kernels/device.hpp"
-#include "messages/proto.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/network.hpp"
 
@@ -27,8 +27,11 @@ struct Workload {
 /// that gathering them is a copy.
 std::shared_ptr<const Dataset> noise(const Workload& workload);
 
+/// Of an experiment that is right.
+Blueprint bench_blueprint(const std::string& text);
+
 /// SGD with momentum in `stages` stages, one mini-batch under way in each; resolved.
-proto::Experiment experiment_of(const Workload& workload, int stages = 1);
+BoxedExperiment experiment_of(const Workload& workload, int stages = 1);
 
 Network network_of(const proto::Model& model, const Dataset& data);
 

@@ -192,7 +192,7 @@ std::vector<std::string> Campaign::repeat(double share, std::size_t& repeated) {
   std::vector<Contender> contenders;
   for (const auto& [digest, i] : order) {
     contenders.push_back(finished_[i].first);
-    contenders.back().resolved.set_seed(finished_[i].second.seed);
+    contenders.back().resolved->set_seed(finished_[i].second.seed);
   }
   const TrialOptions options{.virtual_clock = true,
                              .seeds = 1,

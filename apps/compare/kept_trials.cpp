@@ -175,7 +175,7 @@ Result<KeptTrials> KeptTrials::open(const fs::path& of_comparison,
   std::set<fs::path> ours;
   for (const Contender& scheme : schemes) {
     for (int i = 0; i < seeds; ++i) {
-      ours.insert(kept.path_of(scheme, scheme.resolved.seed() + static_cast<std::uint64_t>(i)));
+      ours.insert(kept.path_of(scheme, scheme.resolved->seed() + static_cast<std::uint64_t>(i)));
     }
   }
   const std::vector<fs::path> there = trial_files(kept.folder_);

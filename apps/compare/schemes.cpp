@@ -220,8 +220,8 @@ class Maker {
       scheme.values.push_back(value);
       scheme.label += concat(scheme.label.empty() ? "" : " ", made_.columns[i], "=", value);
     }
-    seed_ = seed_.value_or(scheme.resolved.seed());
-    scheme.resolved.set_seed(*seed_);
+    seed_ = seed_.value_or(scheme.resolved->seed());
+    scheme.resolved->set_seed(*seed_);
     if (const std::string lost = undone(scheme.resolved, varied); !lost.empty()) {
       made_.refused.push_back({scheme.label, lost + " is undone by what is set after it"});
       return {};
@@ -231,7 +231,7 @@ class Maker {
       made_.refused.push_back({scheme.label, "is the same experiment as " + earlier->second});
       return {};
     }
-    if (!scheme.resolved.phases().empty()) {
+    if (!scheme.resolved->phases().empty()) {
       made_.refused.push_back({scheme.label,
                                "phases: compare holds single runs side by side; --set phases=[] "
                                "makes one of it"});

@@ -1,8 +1,8 @@
 // What is set side by side: every experiment with every combination of the varied values.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/result.hpp"
+#include "messages/sections.hpp"
 
 #include <string>
 #include <string_view>
@@ -23,7 +23,7 @@ struct Contender {
   std::string experiment;                // as the command line names it
   std::vector<std::string> values;       // of the varied keys, in their order
   std::vector<std::string> assignments;  // --set, then --vary: what `troupe sim` needs to repeat it
-  proto::Experiment resolved;            // of the first seed; where the cut was measured, with it
+  BoxedExperiment resolved;              // of the first seed; where the cut was measured, with it
   bool classes = false;                  // predictions can be right or wrong
 };
 

@@ -31,7 +31,7 @@ class Standings {
         of_run_(b.batches > 0
                     ? static_cast<double>(b.sizes.samples_before(b.batches * b.batches_per_update))
                     : 0),
-        seconds_(b.experiment.stop().seconds()) {}
+        seconds_(b.experiment->stop().seconds()) {}
 
   void add(const LossRecord& loss, double sum, double now) {
     samples_ += static_cast<double>(loss.samples);
@@ -167,7 +167,7 @@ std::vector<Trial> run_trials(const std::vector<Contender>& schemes, const Trial
   std::vector<Trial> trials(schemes.size() * seeds);
   for (std::size_t i = 0; i < trials.size(); ++i) {
     trials[i].scheme = i / seeds;
-    trials[i].seed = schemes[i / seeds].resolved.seed() + i % seeds;
+    trials[i].seed = schemes[i / seeds].resolved->seed() + i % seeds;
   }
   std::vector<std::size_t> to_make;  // seeds in turn, each with all schemes
   for (std::size_t n = 0; n < trials.size(); ++n) {

@@ -1,8 +1,9 @@
 // Whether an exchange keeps what the runtime promises of every exchange.
 #include "apps/conformance/kits.hpp"
 #include "apps/conformance/replicas.hpp"
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 
 #include <map>
 #include <set>
@@ -25,7 +26,7 @@ class ExchangeKit {
     auto made = replicas_blueprint(shared({}));
     TROUPE_TRY(made);
     each_update_ = made->batches_per_update;
-    batch_ = made->experiment.data().batch_size();
+    batch_ = sections::data(made->experiment).batch_size();
     shares_buffer_ = shared_by(made->experiment) == Shared::buffer;
     const Assignments noisy = shared({"clock.workers.spread=0.6"});
     return std::vector<Finding>{

@@ -2,7 +2,6 @@
 #include "apps/conformance/kits.hpp"
 #include "apps/conformance/replicas.hpp"
 #include "apps/topologies/blueprint.hpp"
-#include "experiment.pb.h"
 #include "kernels/wording.hpp"
 
 #include <algorithm>

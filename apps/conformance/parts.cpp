@@ -1,8 +1,10 @@
 // Whether an optimizer or a codec keeps what the runtime promises of it.
 #include "apps/conformance/kits.hpp"
 #include "apps/conformance/replicas.hpp"
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -27,7 +29,7 @@ class CodecKit {
   Result<std::vector<Finding>> run() {
     const auto made = replicas_blueprint(set_);
     TROUPE_TRY(made);
-    chosen_ = made->experiment.replicas().codec();
+    chosen_ = sections::replicas(made->experiment).codec();
     return std::vector<Finding>{caught("messages", [&] { return messages(); }),
                                 caught("strangers", [&] { return strangers(); }),
                                 two_equal_replicas(set_),
@@ -126,7 +128,7 @@ class OptimizerKit {
   Result<std::vector<Finding>> run() {
     const auto made = replicas_blueprint(set_);
     TROUPE_TRY(made);
-    values_ = OptionValues(scheme_.info.options, made->experiment.optimizer().custom());
+    values_ = OptionValues(scheme_.info.options, sections::optimizer(made->experiment).custom());
     std::vector<Finding> all;
     for (const auto& [name, check] : {std::pair{"padding", &OptimizerKit::padding},
                                       std::pair{"in place", &OptimizerKit::in_place},

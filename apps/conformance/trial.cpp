@@ -1,5 +1,6 @@
 #include "apps/conformance/trial.hpp"
 
+#include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "kernels/random.hpp"
 #include "messages/experiment.hpp"

@@ -2,8 +2,9 @@
 
 #include "apps/cli/text.hpp"
 #include "apps/topologies/exchange.hpp"
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 
 #include <cmath>
@@ -13,7 +14,7 @@ namespace {
 
 /// What each replica, or each group's server, keeps of what it sends, in copies of the weights.
 std::string kept_text(const Blueprint& b) {
-  const proto::Codecs& codecs = b.experiment.replicas().codec();
+  const proto::Codecs& codecs = sections::replicas(b.experiment).codec();
   double kept = 0;
   double numbers = 0;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
@@ -47,7 +48,7 @@ std::string kept_text(const Blueprint& b) {
 }  // namespace
 
 std::string codecs_text(const Blueprint& b) {
-  const proto::Codecs& codecs = b.experiment.replicas().codec();
+  const proto::Codecs& codecs = sections::replicas(b.experiment).codec();
   std::string text;
   const auto direction = [&](const char* name, const CodecScheme& scheme, const char* keeps) {
     if (scheme.codec) {
@@ -71,16 +72,17 @@ std::string codecs_text(const Blueprint& b) {
 
 std::string told_text(const Blueprint& b) {
   const ExchangeScheme& exchange = exchange_of(b.experiment);
-  if (!exchange.copies_sent || b.experiment.replicas().count() == 1) {
+  if (!exchange.copies_sent || sections::replica_count(b.experiment) == 1) {
     return "";
   }
   const double copies = std::round(100 * exchange.copies_sent(b.experiment)) / 100;
-  return fill_in("; each replica sends at most {}{}{}) for each mini-batch",
-                 copies,
-                 has_coded_peers(b.experiment) && !is_plain(b.experiment.replicas().codec().up())
-                     ? " messages (without a codec "
-                     : " times its weights (",
-                 mebibytes(4 * copies * static_cast<double>(b.network.parameters())));
+  return fill_in(
+      "; each replica sends at most {}{}{}) for each mini-batch",
+      copies,
+      has_coded_peers(b.experiment) && !is_plain(sections::replicas(b.experiment).codec().up())
+          ? " messages (without a codec "
+          : " times its weights (",
+      mebibytes(4 * copies * static_cast<double>(b.network.parameters())));
 }
 
 }  // namespace troupe

@@ -1,6 +1,9 @@
 #include "apps/plan/layers.hpp"
 
 #include "apps/cli/text.hpp"
+#include "experiment/data.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/record/progress.hpp"
 
 #include <algorithm>
@@ -177,7 +180,8 @@ std::string layer_table(const Blueprint& b) {
 }
 
 std::string one_row_doubt(const Blueprint& b) {
-  const bool one = b.experiment.data().batch_size() <= b.experiment.pipeline().micro_batches();
+  const bool one =
+      sections::data(b.experiment).batch_size() <= sections::pipeline(b.experiment).micro_batches();
   for (std::size_t i = 0; one && i < b.network.layers.size(); ++i) {
     const Shape& shape = b.network.after[i].front().shape;
     const auto buffers = b.network.layers[i]->buffers();  // a module's may be of another kind

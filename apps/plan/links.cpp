@@ -3,8 +3,9 @@
 #include "apps/cli/text.hpp"
 #include "apps/plan/forecast.hpp"
 #include "apps/run/real_clock.hpp"
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/record/progress.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 
@@ -23,7 +24,7 @@ struct SlowLink {
 };
 
 SlowLink link_nobody_waits_for(const Blueprint& b) {
-  const proto::Clock& clock = b.experiment.clock();
+  const proto::Clock& clock = sections::clock(b.experiment);
   const bool far = groups_of(b.experiment) > 0;
   if (!far && !(b.link && b.link->never_waits())) {
     return {};
@@ -46,7 +47,7 @@ SlowLink link_nobody_waits_for(const Blueprint& b) {
 double shortest_period(const Blueprint& b) {
   const TimeModel times = time_model_of(b);
   double fastest = times.slowness(0, 0, 0);
-  for (std::int32_t r = 1; r < b.experiment.replicas().count(); ++r) {
+  for (std::int32_t r = 1; r < sections::replica_count(b.experiment); ++r) {
     fastest = std::min(fastest, times.slowness(r, 0, 0));
   }
   return forecast(b).period * fastest;

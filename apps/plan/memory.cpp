@@ -3,8 +3,9 @@
 #include "actors/pipeline/optimizer.hpp"
 #include "apps/cli/text.hpp"
 #include "apps/plan/follow.hpp"
-#include "experiment.pb.h"
+#include "experiment/pipeline.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 #include "runtime/schemes/optimizers/rate.hpp"
 
@@ -98,7 +99,7 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   m.gradient = bytes;
   const auto rows = static_cast<double>(largest_micro_batch(b));
   const double saved = rows * static_cast<double>(c.saved_bytes());
-  const bool again = b.experiment.pipeline().activations() == proto::Pipeline::recompute;
+  const bool again = sections::pipeline(b.experiment).activations() == proto::Pipeline::recompute;
   m.stashes = copies * stashes_of(*b.schedule, chunk);
   m.stash = again ? rows * static_cast<double>(c.input_bytes()) : saved;
   const double passing = rows * static_cast<double>(c.passing_bytes());

@@ -43,7 +43,7 @@ std::string steps_text(std::int64_t behind, std::int64_t reach) {
 
 /// " with chunks 0,2 | 1,3": what each stage has; "" where chunk c is with stage c mod K.
 std::string placement_text(const Blueprint& b) {
-  bool in_turn = b.experiment.pipeline().stage_of().empty();
+  bool in_turn = b.experiment->pipeline().stage_of().empty();
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     in_turn &= b.schedule->stage_of(c) == c % b.schedule->options.stages;
   }
@@ -66,7 +66,7 @@ const PolicyScheme& policy_of(const Blueprint& b) {
 }
 
 std::string scheme_text(const Blueprint& b) {
-  const proto::Pipeline& pipeline = b.experiment.pipeline();
+  const proto::Pipeline& pipeline = b.experiment->pipeline();
   const std::int32_t per_stage = b.schedule->options.chunks_per_stage;
   return fill_in("{}, weights {}, {}{}{}{}{}, {}{}",
                  b.schedule->options.name,
@@ -81,9 +81,9 @@ std::string scheme_text(const Blueprint& b) {
 }
 
 std::string length_text(const Blueprint& b) {
-  std::string batch = concat("batch ", b.experiment.data().batch_size());
-  for (const double at : b.experiment.data().growth().at()) {
-    const std::int64_t first = b.sizes.batches(at * b.experiment.stop().epochs());
+  std::string batch = concat("batch ", b.experiment->data().batch_size());
+  for (const double at : b.experiment->data().growth().at()) {
+    const std::int64_t first = b.sizes.batches(at * b.experiment->stop().epochs());
     batch += first < b.updates
                  ? concat(", ", b.sizes.size(first), " from update ", grouped(first), " on")
                  : "";
@@ -163,17 +163,17 @@ std::string staleness_table(const Blueprint& b) {
 }
 
 bool tells_replicas(const Blueprint& b) {
-  return b.experiment.replicas().count() > 1 || b.link || rate_factor(b.experiment) != 1;
+  return b.experiment->replicas().count() > 1 || b.link || rate_factor(b.experiment) != 1;
 }
 
 std::string optimizer_text(const Blueprint& b) {
   const auto& info = chunk_optimizer(b, 0).scheme().info;
-  const double rate = b.experiment.optimizer().learning_rate();
+  const double rate = b.experiment->optimizer().learning_rate();
   const std::string text = fill_in("{}: {}; learning rate {}", info.name, info.summary, rate);
   if (!b.link || !exchange_of(b.experiment).ruled) {
     return text;
   }
-  const RuleScheme& step = step_of(b.experiment.replicas());
+  const RuleScheme& step = step_of(b.experiment->replicas());
   const bool replaced = step.step && !rules().built_in(step);
   return replaced ? fill_in(
                         "{}; not at the servers, where rule {} makes the step itself, whatever "
@@ -246,11 +246,11 @@ std::string timeline(const Blueprint& b) {
 
 /// What data of one's own is trained by, which nobody may have named.
 std::string own_optimizer_text(const Blueprint& b) {
-  const proto::Data& data = b.experiment.data();
+  const proto::Data& data = b.experiment->data();
   if (!data.has_csv() && !data.has_arrays() && !data.has_folder()) {
     return "";
   }
-  const proto::Optimizer& optimizer = b.experiment.optimizer();
+  const proto::Optimizer& optimizer = b.experiment->optimizer();
   return concat(
       "; ", proto::OptimizerRule::Kind_Name(optimizer.rule()), " at ", optimizer.learning_rate());
 }
@@ -324,7 +324,7 @@ std::string warnings(const Blueprint& b) {
   const Preparation* const prepared = b.data ? b.data->preparation() : nullptr;
   std::vector<std::string> doubts = prepared ? prepared->doubts : std::vector<std::string>();
   doubts.push_back(one_row_doubt(b));
-  const std::int64_t replicas = std::max<std::int64_t>(1, b.experiment.replicas().count());
+  const std::int64_t replicas = std::max<std::int64_t>(1, b.experiment->replicas().count());
   const std::int64_t mini_batches =  // of a replica
       b.updates * std::max<std::int64_t>(1, b.batches_per_update / replicas);
   if (b.link && mini_batches > 0 && b.link->push_every > mini_batches) {
@@ -355,8 +355,8 @@ std::string data_told(const Blueprint& b, bool all) {
     }
   }
   const std::int64_t left_over =
-      b.data ? b.data->size(Split::train) % b.experiment.data().batch_size() : 0;
-  if (all && !text.empty() && left_over > 0 && b.experiment.data().growth().at().empty()) {
+      b.data ? b.data->size(Split::train) % b.experiment->data().batch_size() : 0;
+  if (all && !text.empty() && left_over > 0 && b.experiment->data().growth().at().empty()) {
     add("           ",
         concat("in each epoch ",
                left_over,
@@ -367,7 +367,7 @@ std::string data_told(const Blueprint& b, bool all) {
 
 std::string describe_briefly(const Blueprint& b) {
   std::string text = concat("plan   ",
-                            b.experiment.name(),
+                            b.experiment->name(),
                             ": ",
                             scheme_text(b),
                             "; ",

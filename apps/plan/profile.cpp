@@ -2,9 +2,12 @@
 
 #include "actors/pipeline/optimizer.hpp"
 #include "apps/plan/handover.hpp"
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/pipeline.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 #include "runtime/schemes/optimizers/rate.hpp"
@@ -94,7 +97,7 @@ class LayerByLayer {
     const Rate rate = rate_of(b);
     for (std::int32_t i = 0; i < layers; ++i) {
       Step step{.chunk = Chunk(network_, first, i), .weights = {}, .optimizer = nullptr};
-      for (Tensor& slice : step.chunk.initial_slices(stream_, b.experiment.seed())) {
+      for (Tensor& slice : step.chunk.initial_slices(stream_, sections::seed(b.experiment))) {
         step.weights.push_back({.values = std::move(slice)});
       }
       step.buffers = step.chunk.initial_buffers(stream_);
@@ -105,8 +108,9 @@ class LayerByLayer {
           .layout = step.chunk.layout()});
       steps_.push_back(std::move(step));
     }
-    BatchOrder order(
-        b.data->size(Split::train), b.experiment.data().batch_size(), b.experiment.seed());
+    BatchOrder order(b.data->size(Split::train),
+                     sections::data(b.experiment).batch_size(),
+                     sections::seed(b.experiment));
     // On the stages' device, as by the Source: uploads are none of a stage's work.
     batch_ = gather_batch(
         stream_, *b.data, Split::train, order.indices(0, 0, micro_batches_), order.epoch(0));
@@ -177,7 +181,7 @@ class LayerByLayer {
     return all;
   }
 
-  Pass training() { return {.stream = stream_, .seed = b_.experiment.seed()}; }
+  Pass training() { return {.stream = stream_, .seed = sections::seed(b_.experiment)}; }
 
   void forward() {
     bundles_.clear();
@@ -256,7 +260,7 @@ class LayerByLayer {
                                    .tied = std::move(tied[i]),
                                    // At a rate of 0: as much work, and weights stay in the range of
                                    // numbers.
-                                   .clip_norm = b_.experiment.optimizer().clip_norm()},
+                                   .clip_norm = sections::optimizer(b_.experiment).clip_norm()},
                              0,
                              effects);
       Message made = timed(step.times.update, [&] { return effects.runs.front().job(stream_); });
@@ -358,15 +362,15 @@ Result<NetworkProfile> measure_layers(const Blueprint& b) {
     network.pass();
     ++profile.passes;
   }
-  const auto rows =
-      static_cast<double>(b.experiment.data().batch_size() / b.schedule->options.micro_batches);
+  const auto rows = static_cast<double>(sections::data(b.experiment).batch_size() /
+                                        b.schedule->options.micro_batches);
   for (std::size_t i = 0; i < network.layers(); ++i) {
     profile.layers.push_back(network.profile(i));
     profile.flops.push_back(rows * network.layer(i).flops().total());
   }
   check_rates(b, network, profile);
   profile.handover = handover_work();
-  return b.experiment.pipeline().activations() == proto::Pipeline::recompute
+  return sections::pipeline(b.experiment).activations() == proto::Pipeline::recompute
              ? recomputing(std::move(profile))
              : profile;
 }

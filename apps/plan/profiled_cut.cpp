@@ -57,7 +57,7 @@ bool fits_into_memory(const Blueprint& b) {
 
 /// `b` like this. Error where it is refused, as some policies refuse the delays of a deep pipe.
 Result<Blueprint> arranged(Blueprint b, const Arrangement& how) {
-  proto::Pipeline& pipeline = *b.experiment.mutable_pipeline();
+  proto::Pipeline& pipeline = *b.experiment->mutable_pipeline();
   pipeline.mutable_cut()->Assign(how.cut.begin(), how.cut.end());
   pipeline.mutable_copies()->Assign(how.copies.begin(), how.copies.end());
   pipeline.mutable_stage_of()->Assign(how.stage_of.begin(), how.stage_of.end());
@@ -182,7 +182,7 @@ PartitionProblem partition_problem(const Blueprint& b, const NetworkProfile& pro
       problem.parameter_copies =
           std::max(problem.parameter_copies, static_cast<std::int32_t>(std::ceil(copies)));
     }
-    if (b.experiment.pipeline().activations() != proto::Pipeline::recompute) {
+    if (b.experiment->pipeline().activations() != proto::Pipeline::recompute) {
       problem.micro_batches =
           std::max(problem.micro_batches, static_cast<std::int32_t>(memory.stashes));
     }
@@ -198,7 +198,7 @@ Result<std::vector<std::int64_t>> profiled_cut(const Blueprint& b, const Network
 
 std::vector<Arrangement> profiled_arrangements(const Blueprint& b, const NetworkProfile& profile) {
   const Schedule& schedule = *b.schedule;
-  const proto::Pipeline& pipeline = b.experiment.pipeline();
+  const proto::Pipeline& pipeline = b.experiment->pipeline();
   std::vector<Arrangement> all;
   PartitionProblem problem = partition_problem(b, profile);
   if (const auto plan = partition_contiguous(problem)) {
@@ -255,7 +255,7 @@ Result<Blueprint> mixed_blueprint(const Blueprint& b, const NetworkProfile& prof
 }
 
 Result<Blueprint> measured_blueprint(const Blueprint& b) {
-  const bool mixed = b.experiment.pipeline().partition() == proto::Pipeline::mixed;
+  const bool mixed = b.experiment->pipeline().partition() == proto::Pipeline::mixed;
   const auto profile = measure_layers(b);
   auto made = !profile ? Result<Blueprint>(profile.error())
               : mixed  ? mixed_blueprint(b, *profile)
@@ -312,11 +312,11 @@ Throughput predict(const Blueprint& b, const NetworkProfile& profile) {
   }
   const Forecast forecast = troupe::forecast(timed);
   const auto slowest = std::max_element(stages.begin(), stages.end());
-  return {
-      .slowest_stage = static_cast<std::int32_t>(slowest - stages.begin()),
-      .slowest_seconds = *slowest,
-      .samples_per_second = static_cast<double>(b.experiment.data().batch_size()) / forecast.period,
-      .idle = forecast.idle_steady};
+  return {.slowest_stage = static_cast<std::int32_t>(slowest - stages.begin()),
+          .slowest_seconds = *slowest,
+          .samples_per_second =
+              static_cast<double>(b.experiment->data().batch_size()) / forecast.period,
+          .idle = forecast.idle_steady};
 }
 
 }  // namespace troupe

@@ -3,8 +3,10 @@
 #include "apps/cli/text.hpp"
 #include "apps/plan/codecs.hpp"
 #include "apps/topologies/copies.hpp"
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/policies/horizon.hpp"
 
 #include <cmath>
@@ -15,7 +17,7 @@ namespace {
 
 /// Staleness in versions that follows from the scheme alone, once all replicas are at work.
 std::string expected_lag(const Blueprint& b, std::int32_t chunk) {
-  const proto::Replicas& replicas = b.experiment.replicas();
+  const proto::Replicas& replicas = sections::replicas(b.experiment);
   const ExchangeScheme& exchange = exchange_of(b.experiment);
   if (!exchange.ruled && !b.link->steps()) {
     return concat("the delay of the pipeline, ",
@@ -60,7 +62,7 @@ std::string copies_text(const proto::Experiment& e) {
 }
 
 std::string replicas_text(const Blueprint& b) {
-  const proto::Replicas& replicas = b.experiment.replicas();
+  const proto::Replicas& replicas = sections::replicas(b.experiment);
   std::string text =
       concat("replicas   ", replicas.count(), " by ", exchange_of(b.experiment).info.name);
   if (exchange_of(b.experiment).ruled) {
@@ -71,7 +73,7 @@ std::string replicas_text(const Blueprint& b) {
     text += concat("; learning rate times ", factor, " (replicas.rate_factor)");
   }
   if (const proto::Optimizer warm = optimizer_of(b);
-      warm.warm_up() > b.experiment.optimizer().warm_up()) {
+      warm.warm_up() > sections::optimizer(b.experiment).warm_up()) {
     text += fill_in(
         "; {} updates of warm-up from {} of the rate, its paper's (none with "
         "replicas.rate_factor=1)",

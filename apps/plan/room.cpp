@@ -6,9 +6,12 @@
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/servers.hpp"
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/system/room.hpp"
 
@@ -67,7 +70,7 @@ double server_bytes(const Blueprint& b, std::int32_t chunk) {
 /// process it is one tensor. But a layer without anything to keep, such as a pool, leaves x to the other one alone.
 double shared_inputs(const Blueprint& b, std::int32_t chunk, std::int64_t stashes) {
   if (b.schedule->is_first(chunk) ||
-      b.experiment.pipeline().activations() != proto::Pipeline::fifo) {
+      sections::pipeline(b.experiment).activations() != proto::Pipeline::fifo) {
     return 0;
   }
   const Chunk& of = *b.chunks[static_cast<std::size_t>(chunk)];
@@ -82,7 +85,7 @@ double shared_inputs(const Blueprint& b, std::int32_t chunk, std::int64_t stashe
 
 /// Of data that is made when a sample is first asked for.
 double data_bytes(const Blueprint& b) {
-  const proto::Data& data = b.experiment.data();
+  const proto::Data& data = sections::data(b.experiment);
   if (!data.has_teacher() && !data.has_glyphs()) {
     return 0;  // it is in memory already, or on the disk
   }
@@ -164,7 +167,7 @@ Result<void> check_disk(const Blueprint& b, const std::filesystem::path& folder)
     weights += m.weights / static_cast<double>(m.copies);
     moments += m.moments;
   }
-  const proto::Record& record = b.experiment.record();
+  const proto::Record& record = sections::record(b.experiment);
   const auto kept = static_cast<double>(record.checkpoint().keep());
   // One by the clock alone may never be made.
   const double checkpoints = record.checkpoint().every() > 0 ? kept * (weights + moments) : 0;

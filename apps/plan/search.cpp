@@ -32,7 +32,7 @@ class Search {
   Search(const Blueprint& b, const SearchOptions& options) : b_(b), options_(options) {}
 
   Result<std::vector<Grid>> run() {
-    const std::int64_t own = b_.experiment.replicas().count();
+    const std::int64_t own = b_.experiment->replicas().count();
     for (std::int64_t replicas = own; replicas <= options_.workers; replicas *= 2) {
       for (std::int64_t parts = 1; parts <= kMicroBatchesMax; parts *= 2) {
         TROUPE_TRY(try_pipes(replicas, parts));
@@ -55,8 +55,8 @@ class Search {
   using Key = std::tuple<std::int64_t, std::int64_t, bool, proto::Pipeline::Activations>;
 
   Result<void> try_pipes(std::int64_t replicas, std::int64_t micro_batches) {
-    const std::int64_t batch = b_.experiment.data().batch_size();
-    const bool divided = replicas > 1 && b_.experiment.replicas().count() == 1;
+    const std::int64_t batch = b_.experiment->data().batch_size();
+    const bool divided = replicas > 1 && b_.experiment->replicas().count() == 1;
     if (divided && batch % replicas != 0) {
       return {};
     }
@@ -68,7 +68,7 @@ class Search {
     }
     sets.push_back(concat("pipeline.micro_batches=", micro_batches));
     for (std::int64_t width = 1; width * replicas <= options_.workers; width *= 2) {
-      const bool own = width == b_.experiment.pipeline().width();
+      const bool own = width == b_.experiment->pipeline().width();
       const Sets with_width = own ? sets : joined(sets, concat("pipeline.width=", width));
       for (std::int64_t stages = 1; stages * width * replicas <= options_.workers; ++stages) {
         TROUPE_TRY(try_schedules(joined(with_width, concat("pipeline.stages=", stages)), stages));
@@ -142,14 +142,14 @@ class Search {
 
   /// Measured once for each size of a micro-batch, each width, and each way to keep weights.
   Result<const NetworkProfile*> profile_of(const Blueprint& b) {
-    const proto::Pipeline& pipeline = b.experiment.pipeline();
-    const std::int64_t rows = b.experiment.data().batch_size() / pipeline.micro_batches();
+    const proto::Pipeline& pipeline = b.experiment->pipeline();
+    const std::int64_t rows = b.experiment->data().batch_size() / pipeline.micro_batches();
     const auto key = [&](proto::Pipeline::Activations activations) {
       return Key(rows, pipeline.width(), b.schedule->delay_max > 0, activations);
     };
     if (!profiles_.contains(key(proto::Pipeline::fifo))) {
       Blueprint kept = b;
-      kept.experiment.mutable_pipeline()->set_activations(proto::Pipeline::fifo);
+      kept.experiment->mutable_pipeline()->set_activations(proto::Pipeline::fifo);
       auto profile = measure_layers(kept);
       TROUPE_TRY(profile);
       profiles_[key(proto::Pipeline::recompute)] = recomputing(*profile);
@@ -160,11 +160,11 @@ class Search {
 
   void add(Sets sets, const Blueprint& b, const NetworkProfile& profile) {
     Grid grid{.sets = std::move(sets),
-              .seconds = static_cast<double>(b.experiment.data().batch_size()) /
+              .seconds = static_cast<double>(b.experiment->data().batch_size()) /
                          predict(b, profile).samples_per_second,
               .staleness = b.schedule->delay_max};
     std::vector<double> taken(static_cast<std::size_t>(b.schedule->options.stages));
-    const auto replicas = static_cast<double>(b.experiment.replicas().count());
+    const auto replicas = static_cast<double>(b.experiment->replicas().count());
     double parameters = 0;
     for (const auto& chunk : b.chunks) {
       const std::int32_t c = chunk->index();
@@ -179,7 +179,7 @@ class Search {
       }
       parameters += static_cast<double>(chunk->layout().bytes());
       grid.bytes +=
-          2 * replicas * static_cast<double>(bytes_ahead(b, c) * b.experiment.data().batch_size());
+          2 * replicas * static_cast<double>(bytes_ahead(b, c) * b.experiment->data().batch_size());
     }
     grid.bytes += 2 * (replicas - 1) * parameters;
     grid.memory = *std::max_element(taken.begin(), taken.end());

@@ -2,10 +2,12 @@
 
 #include "apps/cli/text.hpp"
 #include "apps/topologies/exchange.hpp"
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/random.hpp"
 #include "kernels/stream.hpp"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/schemes/exchanges/link.hpp"
@@ -49,7 +51,7 @@ std::optional<OfSlices> over_slices(
     const auto& sizes = b.chunks[static_cast<std::size_t>(c)]->layout().slice_sizes;
     std::vector<double>& of = all.emplace_back();
     for (std::size_t s = 0; s < sizes.size(); ++s) {
-      if (sizes[s] > kNumbersMax && !is_plain(b.experiment.replicas().codec().up())) {
+      if (sizes[s] > kNumbersMax && !is_plain(sections::replicas(b.experiment).codec().up())) {
         return {};
       }
       of.push_back(bytes(c, s, sizes[s]));
@@ -112,7 +114,7 @@ std::optional<SliceTraffic> traffic_with_servers(const Blueprint& b) {
 
 std::optional<SliceTraffic> traffic_of_slices(const Blueprint& b) {
   const ExchangeScheme& exchange = exchange_of(b.experiment);
-  if (b.experiment.replicas().count() == 1 || groups_of(b.experiment) > 0) {
+  if (sections::replica_count(b.experiment) == 1 || groups_of(b.experiment) > 0) {
     return {};
   }
   if (b.link) {
@@ -128,7 +130,7 @@ std::optional<SliceTraffic> traffic_of_slices(const Blueprint& b) {
 
 /// Adds the source and the stages: activations, and error signals where there are some.
 void add_stages(const Blueprint& b, std::vector<SentBy>& all) {
-  const auto samples = static_cast<double>(b.experiment.data().batch_size());
+  const auto samples = static_cast<double>(sections::data(b.experiment).batch_size());
   const Schedule& schedule = *b.schedule;
   all.push_back({"source", samples * static_cast<double>(b.chunks.front()->input_bytes())});
   std::vector<double> stages(static_cast<std::size_t>(schedule.options.stages), 0);
@@ -161,7 +163,7 @@ std::optional<Traffic> traffic_of(const Blueprint& b) {
 
 std::vector<SentBy> sent_by_actors(const Blueprint& b) {
   std::vector<SentBy> all;
-  const bool varies = !b.experiment.data().growth().at().empty();
+  const bool varies = !sections::data(b.experiment).growth().at().empty();
   if (b.grid || varies || decoupled_of(b.experiment) ||
       b.schedule->signal_from != SignalFrom::next) {
     return all;
@@ -171,7 +173,7 @@ std::vector<SentBy> sent_by_actors(const Blueprint& b) {
   for (std::size_t c = 0; slices && c < slices->up.size(); ++c) {
     all.push_back({concat("shard-", c), sum(slices->up[c]), slices->at_most});
   }
-  const auto replicas = static_cast<double>(b.experiment.replicas().count());
+  const auto replicas = static_cast<double>(sections::replica_count(b.experiment));
   for (std::size_t c = 0; slices && c < slices->down.size(); ++c) {
     for (std::size_t s = 0; s < slices->down[c].size(); ++s) {
       all.push_back({concat("server-", c, ".", s), replicas * slices->down[c][s], slices->at_most});

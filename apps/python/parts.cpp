@@ -2,7 +2,7 @@
 #include "apps/python/arrays.hpp"
 #include "apps/python/layer.hpp"
 #include "apps/python/schemes.hpp"
-#include "experiment.pb.h"
+#include "experiment/codecs.pb.h"
 #include "runtime/model/registry.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"

@@ -1,8 +1,8 @@
 #include "apps/python/schemes.hpp"
 
 #include "apps/python/arrays.hpp"
-#include "experiment.pb.h"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/policies/policy.hpp"
 #include "runtime/schemes/rules/rule.hpp"
 
@@ -143,7 +143,7 @@ void register_python_rule(nb::handle rule) {
           return custom_value(experiment, option.name, option.number);
         });
         return nb::cast<std::int64_t>(
-            of->get()(values, experiment.replicas().count()).attr("pushes")());
+            of->get()(values, sections::replica_count(experiment)).attr("pushes")());
       });
     };
   }

@@ -264,7 +264,7 @@ Result<void> Attempts::go_without(int process) {
   const std::string who =
       concat("process ", process, " has not come back within ", waited.count(), " s");
   const auto host = players_.hosts.begin() + (process - 1);
-  TROUPE_TRY(leave_out(blueprint_.experiment, process));
+  TROUPE_TRY(leave_out(*blueprint_.experiment, process));
   tell_user(concat(who, "; the run goes on without ", host->text()));
   players_.hosts.erase(host);
   --players_.processes;

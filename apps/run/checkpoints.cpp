@@ -3,9 +3,10 @@
 #include "apps/cli/version.hpp"
 #include "apps/run/optimizer_state.hpp"
 #include "apps/topologies/hogwild.hpp"
-#include "experiment.pb.h"
+#include "experiment/run.pb.h"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/system/last_words.hpp"
 #include "runtime/system/log.hpp"
@@ -84,7 +85,7 @@ Result<void> keep_beginning(const RunParts& parts, const fs::path& folder, Check
     }
     checkpoint.metrics_bytes = parts.metrics->bytes();
   }
-  const std::int64_t keep = parts.blueprint.experiment.record().checkpoint().keep();
+  const std::int64_t keep = sections::record(parts.blueprint.experiment).checkpoint().keep();
   const auto written =
       write_checkpoint(folder / kCheckpoints, checkpoint, keep, [](const fs::path& /*into*/) {
         return Result<void>{};
@@ -97,7 +98,7 @@ Checkpointer::Checkpointer(RunParts parts,
                            const char* clock,
                            std::vector<Checkpoint>* kept)
     : parts_(parts), folder_(std::move(folder)), clock_(clock), kept_(kept) {
-  const proto::Checkpointing& asked = parts_.blueprint.experiment.record().checkpoint();
+  const proto::Checkpointing& asked = sections::record(parts_.blueprint.experiment).checkpoint();
   if (!folder_.empty() || kept_) {
     every_ = asked.every();
     seconds_ = std::chrono::duration<double>(asked.seconds());

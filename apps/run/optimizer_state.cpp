@@ -4,7 +4,7 @@
 #include "actors/server/server_optimizer.hpp"
 #include "apps/cli/version.hpp"
 #include "apps/topologies/roster.hpp"
-#include "experiment.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/system/trace.hpp"
 
 #include <algorithm>
@@ -117,7 +117,7 @@ bool replicas_step(const Blueprint& b) {
 }
 
 std::int32_t replica_count(const Blueprint& b) {
-  return static_cast<std::int32_t>(b.experiment.replicas().count());
+  return static_cast<std::int32_t>(sections::replica_count(b.experiment));
 }
 
 /// Puts the part's values into those of the whole parameter, `to`.

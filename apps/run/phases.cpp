@@ -149,7 +149,7 @@ Error of_phase(bool one, std::size_t i, const Error& error) {
 /// repeat is exact.
 proto::Experiment with_measured_cuts(proto::Experiment whole, const std::vector<Phase>& phases) {
   for (std::size_t i = 0; i < phases.size(); ++i) {
-    const proto::Pipeline& pipeline = phases[i].blueprint.experiment.pipeline();
+    const proto::Pipeline& pipeline = phases[i].blueprint.experiment->pipeline();
     const auto keep = [&](const std::string& key, const auto& numbers) {
       const std::string assignment = key + "=[" + joined(numbers, ",") + "]";
       proto::Phase& phase = *whole.mutable_phases(static_cast<int>(i));
@@ -306,7 +306,7 @@ Result<PhasesResult> run_phases(const proto::Experiment& whole,
       blueprint.start = std::move(weights);
       if (directory && kept) {
         // The same weights, so that the phase's folder can be run again by itself.
-        blueprint.experiment.set_start_from((*directory / phases[i - 1].folder).string());
+        blueprint.experiment->set_start_from((*directory / phases[i - 1].folder).string());
       }
     }
     if (events.begins) {
@@ -342,7 +342,7 @@ Result<PhasesResult> run_phases(const proto::Experiment& whole,
         break;
       }
       weights = values_of(blueprint.chunks, result->weights, result->buffers);
-      kept = blueprint.experiment.record().weights();
+      kept = blueprint.experiment->record().weights();
       blueprint.start.clear();
       blueprint.data.reset();  // gone, where no other phase has it
     }

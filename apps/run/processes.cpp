@@ -78,7 +78,7 @@ void play(const Blueprint& blueprint, Cast cast, Node& node, MetricsServer* metr
   const RealClock clock(blueprint);
   ThreadOptions options = clock.options();
   options.others = &node;
-  options.tells_order = blueprint.experiment.record().order();
+  options.tells_order = blueprint.experiment->record().order();
   options.stall_seconds = std::numeric_limits<double>::infinity();  // the lead's to find
   options.mailboxes = metrics ? metrics->count_mailboxes(cast) : nullptr;
   const auto tracing = Tracing::begin(blueprint, cast, false, &node);
@@ -123,7 +123,7 @@ Played play_part(const Invitation& invitation,
     return {.exit_code = static_cast<int>(placement.error().kind),
             .failed = placement.error().message};
   }
-  const std::string& address = blueprint->experiment.record().prometheus();
+  const std::string& address = blueprint->experiment->record().prometheus();
   auto metrics = MetricsServer::start(
       address, invitation.process, is_loopback(address) ? nullptr : &std::cerr);
   if (!metrics) {

@@ -1,16 +1,17 @@
 #include "apps/run/real_clock.hpp"
 
 #include "apps/topologies/topology.hpp"
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
+#include "messages/sections.hpp"
 
 namespace troupe {
 namespace {
 
 /// Factors on the seconds of each replica's jobs.
 std::vector<double> held_back(const proto::Experiment& e) {
-  const auto& listed = e.clock().workers().hold_back();
+  const auto& listed = sections::clock(e).workers().hold_back();
   std::vector<double> factors;
-  for (std::int64_t r = 0; r < e.replicas().count() && !listed.empty(); ++r) {
+  for (std::int64_t r = 0; r < sections::replica_count(e) && !listed.empty(); ++r) {
     factors.push_back(listed[static_cast<int>(r) % listed.size()]);
   }
   return factors;
@@ -19,10 +20,10 @@ std::vector<double> held_back(const proto::Experiment& e) {
 }  // namespace
 
 TimeModel time_model_of(const Blueprint& b) {
-  return TimeModel(b.experiment.clock(),
+  return TimeModel(sections::clock(b.experiment),
                    modelled_times(b),
-                   b.experiment.seed(),
-                   static_cast<std::int32_t>(b.experiment.replicas().count()),
+                   sections::seed(b.experiment),
+                   static_cast<std::int32_t>(sections::replica_count(b.experiment)),
                    b.sizes);
 }
 
@@ -32,7 +33,7 @@ RealClock::RealClock(const Blueprint& blueprint)
 ThreadOptions RealClock::options() const {
   const proto::Experiment& e = blueprint_.experiment;
   ThreadOptions options;
-  options.modelled = e.clock().modelled() ? &times_ : nullptr;
+  options.modelled = sections::clock(e).modelled() ? &times_ : nullptr;
   options.hold_back = held_back(e);
   return options;
 }

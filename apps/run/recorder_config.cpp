@@ -1,6 +1,6 @@
 #include "apps/run/recorder_config.hpp"
 
-#include "experiment.pb.h"
+#include "messages/sections.hpp"
 
 #include <vector>
 
@@ -35,7 +35,7 @@ Recorder::Config recorder_config(const Blueprint& b,
                                  const char* clock,
                                  const Cast& cast,
                                  RecorderOptions options) {
-  const auto replicas = static_cast<std::int32_t>(b.experiment.replicas().count());
+  const auto replicas = static_cast<std::int32_t>(sections::replica_count(b.experiment));
   return {
       .experiment = b.experiment,
       .clock = clock,

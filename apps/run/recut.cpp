@@ -117,8 +117,8 @@ struct Drained {
 
 std::int64_t passed_by_all(const Blueprint& b, const Cast& cast) {
   const Roster who(b);
-  std::int64_t passed = b.experiment.resumed().mini_batches();
-  for (std::int32_t r = 0; r < b.experiment.replicas().count(); ++r) {
+  std::int64_t passed = b.experiment->resumed().mini_batches();
+  for (std::int32_t r = 0; r < b.experiment->replicas().count(); ++r) {
     for (const ActorId id : who.copies_of(who.source(r).id)) {
       const Machine* const machine = &cast.members[id].machine->core();
       const auto* const source = dynamic_cast<const Source*>(machine);
@@ -158,7 +158,7 @@ Result<Drained> drain(const Blueprint& b, const Checkpoint& checkpoint) {
         ending.exit_code == 0 ? ErrorKind::diverged : static_cast<ErrorKind>(ending.exit_code),
         concat("the run could not be brought to a step that all have made: ", ending.cause)};
   }
-  const proto::Resumed& before = b.experiment.resumed();
+  const proto::Resumed& before = b.experiment->resumed();
   const bool real = checkpoint.clock == "real";  // the wall's, while nothing was drained
   Drained drained{.updates = before.updates() + ending.step,
                   .mini_batches = ending.step * b.batches_per_update,
@@ -179,9 +179,9 @@ Result<Drained> drain(const Blueprint& b, const Checkpoint& checkpoint) {
 Checkpoint beginning(const Blueprint& b, Cast& cast, const Checkpoint& before) {
   const bool real = before.clock == "real";
   Recorder recorder(recorder_config(b, before.clock.c_str(), cast, {.header = false}), {}, {});
-  const std::size_t texts = !b.experiment.record().order() ? 0
-                            : real                         ? static_cast<std::size_t>(cast.threads)
-                                                           : 1;
+  const std::size_t texts = !b.experiment->record().order() ? 0
+                            : real                          ? static_cast<std::size_t>(cast.threads)
+                                                            : 1;
   const auto orders = silent_orders(cast, texts);
   Tee records(b.experiment, recorder, nullptr);
   const TimeModel times = time_model_of(b);
@@ -191,7 +191,7 @@ Checkpoint beginning(const Blueprint& b, Cast& cast, const Checkpoint& before) {
   agenda.archive(a);
   return {.version = version(),
           .clock = before.clock,
-          .step = b.experiment.resumed().updates(),
+          .step = b.experiment->resumed().updates(),
           .experiment = print_experiment(b.experiment),
           .folder = before.folder,
           .metrics_bytes = 0,
@@ -228,7 +228,7 @@ std::string recut_sentence(const Blueprint& before,
                            const std::string& optimizer) {
   const std::int64_t finished = drained.updates - checkpoint.step;
   const std::int64_t dropped =
-      drained.passed - before.experiment.resumed().mini_batches() - drained.mini_batches;
+      drained.passed - before.experiment->resumed().mini_batches() - drained.mini_batches;
   return fill_in(
       "resumed with other settings at update {}: {} updates that were under way were finished "
       "first, {} mini-batches in flight were dropped; {}",

@@ -154,7 +154,7 @@ class Record {
 
   Result<void> prepare(const Blueprint& blueprint, const Cast& cast) {
     TROUPE_TRY(check_experiment_of(blueprint));
-    if (!blueprint.experiment.record().order()) {
+    if (!blueprint.experiment->record().order()) {
       return data_error(
           folder_,
           "the run has not recorded its order (record.order=false). A run of threads that write "
@@ -235,7 +235,7 @@ class Record {
   /// went on from a checkpoint did not name them.
   Result<void> check_experiment_of(const Blueprint& blueprint) const {
     const fs::path path = folder_ / "experiment.textproto";
-    if (const std::string& from = blueprint.experiment.resumed().from(); !from.empty()) {
+    if (const std::string& from = blueprint.experiment->resumed().from(); !from.empty()) {
       return data_error(path,
                         concat("this run went on from ",
                                from,

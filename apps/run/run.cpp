@@ -13,8 +13,10 @@
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/run_bounds.hpp"
 #include "apps/topologies/topology.hpp"
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/sequences.hpp"
+#include "messages/sections.hpp"
 #include "runtime/record/recorder.hpp"
 #include "runtime/record/weights_digest.hpp"
 #include "runtime/serve/http.hpp"
@@ -69,7 +71,7 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
   Agenda agenda(cast, times, p.records, order);
   std::optional<Faults> faults;
   Witness witness(p.resume != nullptr);
-  if (any_faults(p.blueprint.experiment.clock().faults())) {
+  if (any_faults(sections::clock(p.blueprint.experiment).faults())) {
     faults.emplace(make_faults(p.blueprint, cast));
     agenda.inject_faults(*faults, witness);
   }
@@ -93,7 +95,8 @@ Ending run_virtual(Cast& cast, const TimeModel& times, const Performance& p) {
     if (halted) {
       return;  // what comes now is the run's end
     }
-    if ((p.blueprint.experiment.record().checkpoint().every() > 0 || ++turns % kEvery == 0) &&
+    if ((sections::record(p.blueprint.experiment).checkpoint().every() > 0 ||
+         ++turns % kEvery == 0) &&
         p.checkpoints.due(p.records.completed())) {
       take();
     }
@@ -161,7 +164,7 @@ void keep_what_is_left(RunResult& result, const Blueprint& blueprint, const RunF
   if (!is_whole(blueprint, result.weights, result.buffers) ||
       !all_finite(blueprint.chunks, result.weights)) {
     result.weights.clear();
-  } else if (files.directory && blueprint.experiment.record().weights()) {
+  } else if (files.directory && sections::record(blueprint.experiment).weights()) {
     result.cause += " What has been learned until then, the newest weights of each chunk, is kept.";
   }
 }
@@ -218,7 +221,7 @@ Result<Ending> perform(const RunParts& parts,
 
 /// Exit code and cause of a run that diverged, where nobody has told them yet; its weights go.
 void diverged(RunResult& result, const Blueprint& b, const std::string& what) {
-  const bool allowed = b.experiment.stop().allow_divergence();
+  const bool allowed = sections::stop(b.experiment).allow_divergence();
   result.exit_code = allowed ? result.exit_code : static_cast<int>(ErrorKind::diverged);
   result.cause = "training diverged: " + what;
   result.weights.clear();
@@ -255,8 +258,8 @@ RunResult result_of(Ending ending,
     keep_what_is_left(result, b, files);
   }
   const auto& best = result.summary.best;
-  result.keeps_best = b.experiment.record().best() && !result.weights.empty() && !stalled && best &&
-                      best->step == ending.best.value_or(ending.step);
+  result.keeps_best = sections::record(b.experiment).best() && !result.weights.empty() &&
+                      !stalled && best && best->step == ending.best.value_or(ending.step);
   if (!result.weights.empty()) {
     result.summary.weights_sha256 = weights_sha256(b.chunks, result.weights);
   }
@@ -309,7 +312,7 @@ Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* ot
   if (options.driver) {
     TROUPE_TRY(options.driver->prepare(blueprint, cast));
   }
-  const std::string address = options.driver ? "" : e.record().prometheus();
+  const std::string address = options.driver ? "" : sections::record(e).prometheus();
   auto metrics =
       MetricsServer::start(address, 0, is_loopback(address) ? options.progress : &std::cerr);
   TROUPE_TRY(metrics);
@@ -320,7 +323,7 @@ Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* ot
     progress.emplace(*options.progress,
                      Progress::Options{.terminal = options.terminal,
                                        .steps = blueprint.updates,
-                                       .seconds = e.stop().seconds()});
+                                       .seconds = sections::stop(e).seconds()});
   }
   const char* clock = options.virtual_clock ? "virtual" : "real";
   Recorder::Config config = recorder_config(
@@ -338,7 +341,7 @@ Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* ot
   Mailboxes* mailboxes = nullptr;  // none on the virtual clock
   if (*metrics) {
     mailboxes = options.virtual_clock ? nullptr : (*metrics)->count_mailboxes(cast);
-    options.tee = (*metrics)->attend(recorder, options.tee, e.resumed().seconds(), others);
+    options.tee = (*metrics)->attend(recorder, options.tee, sections::resumed(e).seconds(), others);
   }
   const RunParts parts{blueprint, cast, recorder, files->metrics.get(), files->orders};
   std::optional<Archive> state;
@@ -348,7 +351,8 @@ Result<RunResult> run(const Blueprint& blueprint, RunOptions options, Others* ot
   if (options.new_folder && files->directory) {
     TROUPE_TRY(keep_beginning(parts, *files->directory, *options.resume));
   }
-  log::run().info("run_started", {{"name", e.name()}, {"clock", clock}, {"threads", cast.threads}});
+  log::run().info("run_started",
+                  {{"name", sections::name(e)}, {"clock", clock}, {"threads", cast.threads}});
   const std::unique_ptr<Tracing> tracing =
       options.driver ? nullptr : Tracing::begin(blueprint, cast, options.virtual_clock, others);
   const auto start = std::chrono::steady_clock::now();

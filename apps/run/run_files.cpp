@@ -3,9 +3,10 @@
 #include "apps/cli/machine.hpp"
 #include "apps/cli/version.hpp"
 #include "apps/run/tracing.hpp"
-#include "experiment.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/checkpoint/weights.hpp"
 
 #include <algorithm>
@@ -41,7 +42,7 @@ Result<void> fill(RunFiles& files,
     TROUPE_TRY(metrics);
     files.metrics = std::move(*metrics);
   }
-  if (files.directory && blueprint.experiment.record().tensorboard()) {
+  if (files.directory && sections::record(blueprint.experiment).tensorboard()) {
     auto board = TensorBoard::open(*files.directory / "tensorboard",
                                    blueprint.experiment,
                                    {.virtual_clock = virtual_clock,
@@ -89,7 +90,7 @@ Result<RunFiles> open_files(const Blueprint& blueprint,
                             const Cast& cast) {
   RunFiles files;
   files.directory = options.directory;
-  if (blueprint.experiment.record().order()) {
+  if (sections::record(blueprint.experiment).order()) {
     files.order_names = {"order.log"};
     if (!options.virtual_clock) {
       files.order_names.clear();
@@ -149,7 +150,7 @@ Result<void> close_files(RunFiles& files,
     note(order->close());
   }
   if (files.directory) {
-    if (blueprint.experiment.record().weights() && !result.weights.empty()) {
+    if (sections::record(blueprint.experiment).weights() && !result.weights.empty()) {
       note(write_weights(*files.directory / kWeightsFile,
                          weight_specs(blueprint.network),
                          values_of(blueprint.chunks, result.weights, result.buffers),

@@ -1,8 +1,9 @@
 #include "apps/run/sharpness.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
 #include "kernels/random.hpp"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/batch.hpp"
 
 #include <algorithm>
@@ -97,7 +98,7 @@ class Objective {
 
   double evaluate(const Vector& x, Vector* gradient) {
     const Weights at = weights(x);
-    const Pass pass{.stream = stream_, .seed = b_.experiment.seed()};
+    const Pass pass{.stream = stream_, .seed = sections::seed(b_.experiment)};
     double sum = 0;
     for (std::size_t i = 0; i + 1 < starts_.size(); ++i) {
       std::vector<std::int64_t> indices(static_cast<std::size_t>(starts_[i + 1] - starts_[i]));

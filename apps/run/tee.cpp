@@ -1,6 +1,7 @@
 #include "apps/run/tee.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/run.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 
 #include <variant>
@@ -15,7 +16,7 @@ struct Overloaded : F... {
 
 /// By so much a replica's numbers of its own mini-batches are later. One replica's are those of the recorder's steps.
 std::int64_t batches_before(const proto::Experiment& e) {
-  return e.resumed().updates() * batches_per_update(e) / e.replicas().count();
+  return sections::resumed(e).updates() * batches_per_update(e) / sections::replica_count(e);
 }
 
 }  // namespace
@@ -24,9 +25,9 @@ Tee::Tee(const proto::Experiment& experiment, Recorder& recorder, RecordSink* se
     : recorder_(recorder),
       second_(second),
       completed_(recorder.completed()),
-      updates_(experiment.resumed().updates()),
+      updates_(sections::resumed(experiment).updates()),
       mini_batches_(batches_before(experiment)),
-      seconds_(experiment.resumed().seconds()) {}
+      seconds_(sections::resumed(experiment).seconds()) {}
 
 RecordEntry Tee::counted(RecordEntry entry) const {
   std::visit(Overloaded{[&](LossRecord& m) { m.stamp.batch += mini_batches_; },
@@ -70,15 +71,15 @@ std::optional<Diverged> Tee::on(const RecordEntry& entry, double now) {
 }
 
 void count_before(const proto::Experiment& e, Ending& ending) {
-  ending.seconds += e.resumed().seconds();
+  ending.seconds += sections::resumed(e).seconds();
   const bool diverged = ending.exit_code == static_cast<int>(ErrorKind::diverged) ||
                         (ending.exit_code == 0 && !ending.cause.empty());
   if (diverged) {
     return;  // its step is that of a mini-batch which the recorder has counted
   }
-  ending.step += e.resumed().updates();
+  ending.step += sections::resumed(e).updates();
   if (ending.best) {
-    *ending.best += e.resumed().updates();
+    *ending.best += sections::resumed(e).updates();
   }
 }
 

@@ -2,7 +2,9 @@
 
 #include "apps/cli/machine.hpp"
 #include "apps/run/real_clock.hpp"
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
+#include "experiment/run.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/record/trace_file.hpp"
 #include "runtime/system/log.hpp"
 
@@ -15,11 +17,11 @@ namespace troupe {
 namespace {
 
 bool times_are_modelled(const proto::Experiment& e, bool virtual_clock) {
-  return virtual_clock || e.clock().modelled();
+  return virtual_clock || sections::clock(e).modelled();
 }
 
 bool holds_back(const proto::Experiment& e) {
-  const auto& factors = e.clock().workers().hold_back();
+  const auto& factors = sections::clock(e).workers().hold_back();
   return std::any_of(factors.begin(), factors.end(), [](double factor) { return factor != 1; });
 }
 
@@ -29,7 +31,7 @@ std::unique_ptr<Tracing> Tracing::begin(const Blueprint& blueprint,
                                         Cast& cast,
                                         bool virtual_clock,
                                         Others* others) {
-  return blueprint.experiment.record().trace()
+  return sections::record(blueprint.experiment).trace()
              ? std::make_unique<Tracing>(blueprint, cast, virtual_clock, others)
              : nullptr;
 }
@@ -44,7 +46,7 @@ Tracing::Tracing(const Blueprint& blueprint, Cast& cast, bool virtual_clock, Oth
                  : std::nullopt),
       trace_(std::make_unique<Trace>(
           cast,
-          Trace::Config{.events_max = blueprint.experiment.record().trace_events(),
+          Trace::Config{.events_max = sections::record(blueprint.experiment).trace_events(),
                         .virtual_clock = virtual_clock,
                         .times = times_ ? &*times_ : nullptr,
                         .host = virtual_clock ? "virtual clock" : host_name()})) {

@@ -4,6 +4,7 @@
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/predictors.hpp"
 #include "apps/topologies/width.hpp"
+#include "experiment.pb.h"
 #include "kernels/sequences.hpp"
 #include "kernels/stream.hpp"
 #include "kernels/wording.hpp"
@@ -24,7 +25,7 @@ namespace {
 
 Result<void> read_data(Blueprint& b) {
   if (!b.data) {
-    auto data = open_dataset(b.experiment.data(), b.experiment.seed());
+    auto data = open_dataset(b.experiment->data(), b.experiment->seed());
     TROUPE_TRY(data);
     b.data = *data;
   }
@@ -37,8 +38,8 @@ Error wrong_without_data(Blueprint b, Error otherwise);
 
 /// Takes what was done before the run out of what is to be done.
 Result<void> leave_out_resumed(Blueprint& b) {
-  const proto::Resumed& before = b.experiment.resumed();
-  const double seconds = b.experiment.stop().seconds();
+  const proto::Resumed& before = b.experiment->resumed();
+  const double seconds = b.experiment->stop().seconds();
   if (b.updates > 0 && before.updates() >= b.updates) {
     return Error{ErrorKind::usage,
                  fill_in("stop: the run has made {} updates before it goes on here, and is to make "
@@ -141,7 +142,7 @@ Result<void> read_network(Blueprint& b) {
 /// Where pipeline.partition wants layers to be measured and their cut is not known yet: measures,
 /// and cuts.
 Result<void> measured_partition(Blueprint& b) {
-  const proto::Pipeline& pipeline = b.experiment.pipeline();
+  const proto::Pipeline& pipeline = b.experiment->pipeline();
   const bool mixed = pipeline.partition() == proto::Pipeline::mixed;
   if (!(mixed || pipeline.partition() == proto::Pipeline::profiled) || !pipeline.cut().empty() ||
       (mixed ? pipeline.stages() : b.depth()) == 1) {
@@ -186,7 +187,7 @@ void keep_for_borrowers(Blueprint& b) {
 }
 
 Error wrong_without_data(Blueprint b, Error otherwise) {
-  auto data = stand_in_for(b.experiment.data());
+  auto data = stand_in_for(b.experiment->data());
   if (!data || !*data) {
     return data ? otherwise : data.error();
   }
@@ -246,7 +247,7 @@ Result<Blueprint> make_blueprint(const proto::Experiment& resolved,
   TROUPE_TRY(check_experiment(resolved));
   Blueprint b;
   b.experiment = resolved;
-  TROUPE_TRY(keep_schedule_rows(b.experiment));
+  TROUPE_TRY(keep_schedule_rows(*b.experiment));
   b.data = std::move(data);
   b.devices = all_devices(resolved);
   b.precision = precision_of(resolved);
@@ -339,7 +340,7 @@ Result<void> cut_blueprint(Blueprint& b, const std::vector<std::int64_t>& cut) {
 EvaluationPlan evaluation_plan(const Blueprint& b) {
   // Replicas that meet now and then count from where they begin: the weights that all share exist where they meet.
   const bool meet = b.link && b.link->push_every > 1;
-  return {b.evaluate_every, meet ? 0 : b.experiment.resumed().updates()};
+  return {b.evaluate_every, meet ? 0 : b.experiment->resumed().updates()};
 }
 
 /// As far as the run goes.
@@ -356,8 +357,8 @@ proto::Optimizer optimizer_of(const Blueprint& b) {
 
 Rate rate_of(const Blueprint& b) {
   std::vector<std::int64_t> milestones;
-  if (!b.experiment.data().growth().at().empty()) {  // else shares of updates are the same
-    for (const double at : b.experiment.optimizer().schedule().milestones().at()) {
+  if (!b.experiment->data().growth().at().empty()) {  // else shares of updates are the same
+    for (const double at : b.experiment->optimizer().schedule().milestones().at()) {
       milestones.push_back(b.sizes.batches(at * b.sizes.epochs(b.updates)));
     }
   }
@@ -365,7 +366,7 @@ Rate rate_of(const Blueprint& b) {
           b.updates,
           std::move(milestones),
           rate_factor(b.experiment),
-          b.experiment.resumed().updates()};
+          b.experiment->resumed().updates()};
 }
 
 ChunkOptimizer chunk_optimizer(const Blueprint& b, std::int32_t chunk) {
@@ -377,7 +378,7 @@ ChunkOptimizer chunk_optimizer(const Blueprint& b, std::int32_t chunk) {
 
 std::int64_t largest_micro_batch(const Blueprint& b) {
   const std::int64_t last = std::max<std::int64_t>(b.updates, 1) - 1;
-  return b.sizes.size(last) / b.experiment.pipeline().micro_batches();
+  return b.sizes.size(last) / b.experiment->pipeline().micro_batches();
 }
 
 }  // namespace troupe

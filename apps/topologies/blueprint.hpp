@@ -2,8 +2,8 @@
 // for is in checks.hpp.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/group_mean.hpp"
+#include "messages/sections.hpp"
 #include "runtime/checkpoint/weights.hpp"
 #include "runtime/data/dataset.hpp"
 #include "runtime/model/chunk.hpp"
@@ -29,7 +29,7 @@ class ChunkOptimizer;
 /// Everything that follows from a resolved experiment before anything runs: what `plan` prints and
 /// `build_cast` uses.
 struct Blueprint {
-  proto::Experiment experiment;  // resolved
+  BoxedExperiment experiment;  // resolved
   std::shared_ptr<const Dataset> data;
   Network network;
   std::optional<SectionedNetwork> grid;  // of the network, where its chunks are cut in width

@@ -1,7 +1,7 @@
 // What a blueprint tells the schemes that it has: a decoupled module's method, and a server's rule.
 #include "apps/topologies/blueprint.hpp"
-#include "experiment.pb.h"
 #include "kernels/stream.hpp"
+#include "messages/sections.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -39,7 +39,7 @@ std::shared_ptr<const ModuleSignal> module_signal(const Blueprint& b,
   const ModuleContext context{
       .experiment = b.experiment,
       .values = decoupled_values(b.experiment),
-      .seed = b.experiment.seed(),
+      .seed = sections::seed(b.experiment),
       .chunk = static_cast<std::int32_t>(index),
       .width = b.chunks[index]->output_bytes() / 4 / positions,
       .outputs = b.chunks.back()->output_bytes() / 4 / positions,
@@ -56,7 +56,7 @@ RuleContext rule_context(const Blueprint& b, std::int32_t chunk, std::size_t sli
   const auto at = static_cast<std::size_t>(chunk);
   const ParameterLayout& layout = b.chunks[at]->layout();
   RuleContext context{.experiment = b.experiment,
-                      .replicas = static_cast<std::int32_t>(b.experiment.replicas().count()),
+                      .replicas = static_cast<std::int32_t>(sections::replica_count(b.experiment)),
                       .rate = rate_of(b),
                       .delay = b.schedule->delay[at],
                       .parts = {},

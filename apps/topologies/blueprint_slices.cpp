@@ -1,7 +1,8 @@
 // How a blueprint's parameters are divided into slices, and what these begin with.
 #include "apps/topologies/blueprint.hpp"
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/stream.hpp"
+#include "messages/sections.hpp"
 
 #include <algorithm>
 #include <map>
@@ -12,7 +13,7 @@ namespace troupe {
 
 std::size_t slices_wanted(const Blueprint& b) {
   const bool sliced = b.link || shared_by(b.experiment) == Shared::own;
-  return static_cast<std::size_t>(sliced ? b.experiment.replicas().shards() : 1);
+  return static_cast<std::size_t>(sliced ? sections::replicas(b.experiment).shards() : 1);
 }
 
 namespace {
@@ -73,7 +74,7 @@ ParameterValues started(const Blueprint& b,
 std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& b, std::size_t index) {
   const Chunk& chunk = *b.chunks[index];
   if (b.start.empty()) {
-    return chunk.initial_slices(stream, b.experiment.seed());
+    return chunk.initial_slices(stream, sections::seed(b.experiment));
   }
   const auto places = places_in_start(b);
   const auto& entries = chunk.layout().entries;
@@ -88,7 +89,7 @@ std::vector<Tensor> starting_slices(Stream& stream, const Blueprint& b, std::siz
       continue;
     }
     if (by_seed.empty()) {
-      for (const Tensor& slice : chunk.initial_slices(stream, b.experiment.seed())) {
+      for (const Tensor& slice : chunk.initial_slices(stream, sections::seed(b.experiment))) {
         by_seed.push_back(to_host(slice));
       }
     }

@@ -9,6 +9,10 @@
 #include "apps/topologies/hosts.hpp"
 #include "apps/topologies/probe.hpp"
 #include "apps/topologies/servers.hpp"
+#include "experiment/decoupled.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "experiment/run.pb.h"
+#include "messages/sections.hpp"
 
 #include <map>
 #include <utility>
@@ -44,21 +48,21 @@ void Casting::add_source(std::int32_t r) {
       std::make_unique<Source>(Source::Config{
           .replica = r,
           .replicas = replicas_,
-          .passed = e_.resumed().mini_batches(),
+          .passed = sections::resumed(e_).mini_batches(),
           .served = served(),
           .samples = samples_[static_cast<std::size_t>(r)],
           .data = b_.data,
           .sizes = b_.sizes,
           .micro_batches = schedule_.options.micro_batches,
-          .seed = e_.seed(),
+          .seed = sections::seed(e_),
           .shuffles = shuffles_,
           .prefetch = window(),
           .batches = batches_of(r),
           // Where shards talk to one another replica 0 says where the run ends: nobody gets beyond it.
-          .seconds = told ? 0 : e_.stop().seconds() - e_.resumed().seconds(),
+          .seconds = told ? 0 : sections::stop(e_).seconds() - sections::resumed(e_).seconds(),
           .evaluation = evaluation(r),
           .delay_max = schedule_.delay_max,
-          .evaluate = marks(r) && e_.record().evaluate(),
+          .evaluate = marks(r) && sections::record(e_).evaluate(),
           .first = parts(0),
           .heads = parts(schedule_.chunks - schedule_.width),
           .head_chunk = schedule_.chunks - schedule_.width,
@@ -91,16 +95,16 @@ void Casting::add_director() {
                           .replica_of = {},
                           .group_of = who_.members_by_seat(e_),
                           .survives = served() || ends_apart(),
-                          .evaluate = e_.record().evaluate(),
-                          .target_accuracy = e_.stop().target_accuracy(),
-                          .allow_divergence = e_.stop().allow_divergence(),
+                          .evaluate = sections::record(e_).evaluate(),
+                          .target_accuracy = sections::stop(e_).target_accuracy(),
+                          .allow_divergence = sections::stop(e_).allow_divergence(),
                           .best = best_evaluation_config(e_),
-                          .keeps_best = e_.record().best()};
+                          .keeps_best = sections::record(e_).best()};
   if (served()) {
     config.end = std::make_unique<EndAtServers>(company, nobody_waits(b_));
   } else if (peers_) {
     config.end = std::make_unique<EndOfPeers>(company);
-    config.each = static_cast<EachReplica>(e_.record().each_replica());
+    config.each = static_cast<EachReplica>(sections::record(e_).each_replica());
   } else if (hogwild_) {
     config.end = std::make_unique<EndOfAll>(company);
   }
@@ -125,18 +129,18 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
   if (decoupled_) {
     modules = {.from = schedule_.signal_from,
                .replica = r,
-               .seed = e_.seed(),
+               .seed = sections::seed(e_),
                .stage_of = who_.stage_of_chunks(r, schedule_),
                .buffer = input_buffer(b_),
                .signals = std::move(signals),
                .influence = decoupled_->influence,
                .input_predictors = predictors_of(who_, r, true),
                .predictors = predictors_of(who_, r, false),
-               .update_probability = e_.decoupled().synthetic().update_probability(),
-               .records_signals = e_.decoupled().has_synthetic()};
+               .update_probability = sections::decoupled(e_).synthetic().update_probability(),
+               .records_signals = sections::decoupled(e_).has_synthetic()};
   }
   std::optional<AngleNotes::Config> angle;
-  if (const std::int64_t every = e_.record().angle_every(); every > 0) {
+  if (const std::int64_t every = sections::record(e_).angle_every(); every > 0) {
     angle = {.every = every,
              .probe = who_.probe().value_or(Ref<ExtensionRole>{}),
              .replica = r,
@@ -154,13 +158,13 @@ void Casting::add_stage(std::int32_t r, std::int32_t k) {
           .served = served() || ends_apart(),
           .returns = returns_,
           .samples = {.sizes = b_.sizes,
-                      .passed = e_.resumed().mini_batches(),
+                      .passed = sections::resumed(e_).mini_batches(),
                       .replicas = replicas_,
-                      .seed = e_.seed()},
+                      .seed = sections::seed(e_)},
           .schedule = b_.schedule,
           .view = b_.view,
-          .keep = static_cast<KeepActivations>(e_.pipeline().activations()),
-          .gap_every = served() ? 0 : e_.record().gap_every(),
+          .keep = static_cast<KeepActivations>(sections::pipeline(e_).activations()),
+          .gap_every = served() ? 0 : sections::record(e_).gap_every(),
           .chunks = b_.chunks,
           .statistics = {.evaluation = evaluation(r, true), .initial = std::move(buffers)},
           .credit_chunk = credit_chunk(),

@@ -26,11 +26,11 @@ std::int64_t training_samples(const Blueprint& b) {
 }
 
 std::int64_t replicas_of(const Blueprint& b) {
-  return b.experiment.replicas().count();
+  return b.experiment->replicas().count();
 }
 
 bool by_label(const Blueprint& b) {
-  return b.experiment.replicas().split() == proto::Replicas::by_label;
+  return b.experiment->replicas().split() == proto::Replicas::by_label;
 }
 
 Result<void> check_layers(const Blueprint& b) {
@@ -58,7 +58,7 @@ std::int32_t too_small(const Blueprint& b) {
 /// it by then waits for ever, and may owe gradients of its other chunks.
 bool can_be_interrupted(const Blueprint& b) {
   return !reduces(b.experiment) || b.schedule->flushed ||
-         b.schedule->chunks <= b.experiment.pipeline().stages();
+         b.schedule->chunks <= b.experiment->pipeline().stages();
 }
 
 Constraints<Blueprint> data_checks() {
@@ -71,23 +71,23 @@ Constraints<Blueprint> data_checks() {
        "replicas.split: by_label needs samples of one class each"},
       {"the_best_by_accuracy",
        [](const B& b) {
-         return b.data->classes() > 0 || b.experiment.stop().monitor() != proto::Stop::accuracy;
+         return b.data->classes() > 0 || b.experiment->stop().monitor() != proto::Stop::accuracy;
        },
        "stop.monitor: accuracy needs data with classes; use loss"},
       {"a_batch_of_a_share",
        [](const B& b) {
          return !by_label(b) ||
-                        training_samples(b) / replicas_of(b) >= b.experiment.data().batch_size()
+                        training_samples(b) / replicas_of(b) >= b.experiment->data().batch_size()
                     ? ""
                     : fill_in(
                           "data.batch_size: {} is more than a replica's share of the {} training "
                           "samples",
-                          b.experiment.data().batch_size(),
+                          b.experiment->data().batch_size(),
                           training_samples(b));
        }},
       {"classes_to_be_accurate_in",
        [](const B& b) {
-         return b.experiment.stop().target_accuracy() == 0 || b.data->classes() > 0;
+         return b.experiment->stop().target_accuracy() == 0 || b.data->classes() > 0;
        },
        "stop.target_accuracy: needs record.evaluate and data with classes"},
   };
@@ -100,10 +100,11 @@ Constraints<Blueprint> network_checks() {
       {"a_layer_for_each_stage", check_layers},
       {"a_layer_for_each_chunk",
        [](const B& b) {
-         return b.experiment.pipeline().stage_of_size() <= static_cast<int>(b.network.layers.size())
+         return b.experiment->pipeline().stage_of_size() <=
+                        static_cast<int>(b.network.layers.size())
                     ? ""
                     : fill_in("pipeline.stage_of: it has {} chunks, and the network only {} layers",
-                              b.experiment.pipeline().stage_of_size(),
+                              b.experiment->pipeline().stage_of_size(),
                               b.network.layers.size());
        }},
   };
@@ -120,7 +121,7 @@ Constraints<Blueprint> schedule_checks() {
       {"weights_of_the_schedule", check_views},
       {"statistics_of_the_best",
        [](const B& b) {
-         return !b.experiment.record().best() || b.experiment.replicas().count() == 1 ||
+         return !b.experiment->record().best() || b.experiment->replicas().count() == 1 ||
                 !has_buffers(b.network);
        },
        "record.best: batch normalisation keeps running statistics, and of several replicas only "
@@ -186,7 +187,7 @@ Result<void> check_modules(const Blueprint& b) {
     return refuse(
         fill_in("decoupled: modules that share a tied parameter wait for each other; set "
                 "model.{}.tied=false, or decoupled=none",
-                choice_name(b.experiment.model())));
+                choice_name(b.experiment->model())));
   }
   if (method->from == SignalFrom::next) {
     return {};
@@ -222,12 +223,12 @@ Constraints<Blueprint> chunk_checks() {
       {"modules_to_decouple", check_modules},
       {"angle_of_untied_modules",
        [](const Blueprint& b) {
-         return b.experiment.record().angle_every() == 0 || !has_tied(b)
+         return b.experiment->record().angle_every() == 0 || !has_tied(b)
                     ? std::string()
                     : fill_in(
                           "record.angle_every: the gradient of a parameter that modules share is "
                           "made by all of them; use 0, or model.{}.tied=false",
-                          choice_name(b.experiment.model()));
+                          choice_name(b.experiment->model()));
        }},
       {"copies_without_tied_parameters",
        [](const Blueprint& b) { return b.schedule->copies.empty() || !has_tied(b); },
@@ -242,7 +243,7 @@ Constraints<Blueprint> chunk_checks() {
          return fill_in("replicas.shards: chunk {} has {} tensors, too few for {} slices",
                         chunk,
                         b.chunks[chunk]->layout().entries.size(),
-                        b.experiment.replicas().shards());
+                        b.experiment->replicas().shards());
        }},
       copies_of_somebody(),
       {"hosts_for_all_machines", check_hosts},
@@ -336,7 +337,7 @@ Result<void> check_clock(const proto::Experiment& resolved, bool virtual_clock) 
 }
 
 Result<void> check_clock(const Blueprint& b, bool virtual_clock) {
-  const proto::Stop& stop = b.experiment.stop();
+  const proto::Stop& stop = b.experiment->stop();
   if (virtual_clock && b.batches == 0 && stop.target_accuracy() == 0 && !time_advances(b)) {
     return usage_error(
         "stop.seconds: the run would never end, as all modelled times (clock) are 0; set "

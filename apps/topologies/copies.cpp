@@ -2,8 +2,11 @@
 
 #include "apps/topologies/placement.hpp"
 #include "apps/topologies/roster.hpp"
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
+#include "experiment/replicas.pb.h"
+#include "experiment/run.pb.h"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/exchanges/all_reduce.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 
@@ -26,7 +29,7 @@ Result<void> check_together(const E& e) {
   if (why.empty() || copies_words(e).empty()) {
     return {};
   }
-  return e.replicas().copies() > 1
+  return sections::replicas(e).copies() > 1
              ? usage_error("replicas.copies: {}, so nothing has copies; use 1", why)
              : usage_error("placement.copies: {}, so nothing has copies; use []", why);
 }
@@ -51,22 +54,22 @@ Result<void> check_fits(const Blueprint& b) {
 
 std::string copies_words(const E& e) {
   std::string words;
-  for (const std::string& text : e.placement().copies()) {
+  for (const std::string& text : sections::placement(e).copies()) {
     const std::size_t equals = text.rfind('=');
     const std::string count = text.substr(equals + 1);
     if (count != "1") {
       words += concat(words.empty() ? "" : ", ", count, " of ", text.substr(0, equals));
     }
   }
-  if (e.replicas().copies() > 1) {
-    words += concat(words.empty() ? "" : ", ", e.replicas().copies(), " of each server");
+  if (sections::replicas(e).copies() > 1) {
+    words += concat(words.empty() ? "" : ", ", sections::replicas(e).copies(), " of each server");
   }
   return words;
 }
 
 CopyNames::CopyNames(const E& e)
     : names_(PlacementNames::copies(e).value()),
-      of_servers_(static_cast<int>(std::max<std::int64_t>(1, e.replicas().copies()))) {}
+      of_servers_(static_cast<int>(std::max<std::int64_t>(1, sections::replicas(e).copies()))) {}
 
 int CopyNames::of(const std::string& name) {
   return names_.of(name).value_or(name.starts_with("server-") ? of_servers_ : 1);
@@ -79,10 +82,10 @@ Constraints<E> copy_checks() {
       [](const E& e) { return !copies_words(e).empty(); },
       {
           {"copies_of_servers",
-           [](const E& e) { return e.replicas().copies() < 2 || has_servers(e); },
+           [](const E& e) { return sections::replicas(e).copies() < 2 || has_servers(e); },
            "replicas.copies: there is no server to copy in this experiment; use 1"},
           {"copies_with_an_order",
-           [](const E& e) { return e.clock().faults().wire().numbered(); },
+           [](const E& e) { return sections::clock(e).faults().wire().numbered(); },
            "placement.copies: copies rely on links that keep the order of messages; use none on "
            "this wire"},
       });

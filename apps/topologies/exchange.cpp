@@ -26,7 +26,7 @@ constexpr std::int32_t kAllReplicas = -2;
 
 /// What the codec of what replicas send is made from.
 CodecContext up_context(const Blueprint& b, std::int32_t c, std::size_t s) {
-  const proto::Codecs& codecs = b.experiment.replicas().codec();
+  const proto::Codecs& codecs = b.experiment->replicas().codec();
   RuleContext context = rule_context(b, c, s);
   return {.chosen = codecs.up(),
           .parts = std::move(context.parts),
@@ -45,8 +45,8 @@ std::vector<SummedLink> summed_links(const Blueprint& b, std::int32_t c) {
       return {};
     }
     links.push_back({.code = std::move(code),
-                     .feedback = keeps_residual(b.experiment.replicas().codec()),
-                     .seed = static_cast<std::uint64_t>(b.experiment.seed()),
+                     .feedback = keeps_residual(b.experiment->replicas().codec()),
+                     .seed = static_cast<std::uint64_t>(b.experiment->seed()),
                      .name = link_name(kAllReplicas, c, s)});
   }
   return links;
@@ -266,7 +266,7 @@ std::unique_ptr<Exchange> make_exchange(const Blueprint& b,
 }
 
 DownLink down_link(const Blueprint& b, std::int32_t c, std::size_t s) {
-  const proto::Codecs& codecs = b.experiment.replicas().codec();
+  const proto::Codecs& codecs = b.experiment->replicas().codec();
   DownLink down{.whole = codec_scheme(codecs.down()).whole};
   RuleContext context = rule_context(b, c, s);
   down.link = {.codec = make_codec({.chosen = codecs.down(),
@@ -275,7 +275,7 @@ DownLink down_link(const Blueprint& b, std::int32_t c, std::size_t s) {
                                     .replicas = context.replicas,
                                     .feedback = !down.whole,
                                     .down = true}),
-               .seed = static_cast<std::uint64_t>(b.experiment.seed()),
+               .seed = static_cast<std::uint64_t>(b.experiment->seed()),
                .name = link_name(-1, c, s)};
   return down;
 }
@@ -289,11 +289,11 @@ std::shared_ptr<const Codec> up_codec(const Blueprint& b, std::int32_t c, std::s
 
 CodedLink up_link(const Blueprint& b, std::int32_t sender, std::int32_t c, std::size_t s) {
   return {.codec = up_codec(b, c, s),
-          .feedback = keeps_residual(b.experiment.replicas().codec()),
-          .seed = static_cast<std::uint64_t>(b.experiment.seed()),
+          .feedback = keeps_residual(b.experiment->replicas().codec()),
+          .seed = static_cast<std::uint64_t>(b.experiment->seed()),
           .name = link_name(sender, c, s),
           .weight_decay =
-              decays_at_replicas(b.experiment) ? b.experiment.optimizer().weight_decay() : 0};
+              decays_at_replicas(b.experiment) ? b.experiment->optimizer().weight_decay() : 0};
 }
 
 std::vector<CodedLink> up_links(const Blueprint& b, std::int32_t r, std::int32_t c) {

@@ -1,20 +1,23 @@
 #include "apps/topologies/extension.hpp"
 
 #include "apps/topologies/hogwild.hpp"
-#include "experiment.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 
 namespace troupe {
 
 const ExtensionScheme* extension_of(const proto::Experiment& e) {
-  return e.extension().has_custom() ? extensions().find(e.extension().custom().name()) : nullptr;
+  return sections::extension(e).has_custom()
+             ? extensions().find(sections::extension(e).custom().name())
+             : nullptr;
 }
 
 Result<void> check_extension(const proto::Experiment& e) {
-  if (!e.extension().has_custom()) {
+  if (!sections::extension(e).has_custom()) {
     return {};
   }
-  const auto chosen = extensions().chosen(e.extension().custom(), "extension");
+  const auto chosen = extensions().chosen(sections::extension(e).custom(), "extension");
   TROUPE_TRY(chosen);
   if (shared_by(e) == Shared::own || is_sparse_hogwild(e)) {
     return usage_error("extension: {} joins stages and shards, and {}{} has none; leave it out",
@@ -33,12 +36,12 @@ void join_extension(Cast& cast, const Blueprint& b, const Roster& who) {
   ExtensionContext context{
       .cast = cast,
       .experiment = b.experiment,
-      .options = OptionValues(extension->info.options, b.experiment.extension().custom()),
+      .options = OptionValues(extension->info.options, sections::extension(b.experiment).custom()),
       .stages = {},
       .shards = {},
       .optimizers = {},
       .servers = who.all_servers()};
-  for (std::int32_t r = 0; r < b.experiment.replicas().count(); ++r) {
+  for (std::int32_t r = 0; r < sections::replica_count(b.experiment); ++r) {
     context.stages.push_back(who.stages(r));
     context.shards.push_back(who.shards(r));
     context.optimizers.push_back(who.optimizers(r));

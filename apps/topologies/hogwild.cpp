@@ -64,7 +64,7 @@ Constraints<Blueprint> hogwild_length_checks() {
                     : fill_in(
                           "replicas.count: {} is more than the run's {} updates, and each replica "
                           "makes one at least",
-                          b.experiment.replicas().count(),
+                          b.experiment->replicas().count(),
                           b.batches);
        }},
   };

@@ -134,7 +134,7 @@ std::int64_t hosts_of(const proto::Experiment& e) {
 }
 
 Result<void> check_hosts(const Blueprint& b) {
-  const auto asked = static_cast<int>(b.experiment.clock().faults().hosts());
+  const auto asked = static_cast<int>(b.experiment->clock().faults().hosts());
   if (asked == 0) {
     return {};
   }
@@ -147,7 +147,7 @@ Result<void> check_hosts(const Blueprint& b) {
 }
 
 Faults make_faults(const Blueprint& b, const Cast& cast) {
-  const proto::Faults& asked = b.experiment.clock().faults();
+  const proto::Faults& asked = b.experiment->clock().faults();
   std::vector<int> host_of;
   if (asked.hosts() > 0) {
     host_of = place(b, static_cast<int>(asked.hosts())).value().process_of;
@@ -157,7 +157,7 @@ Faults make_faults(const Blueprint& b, const Cast& cast) {
     }
   }
   return Faults(
-      asked, b.experiment.seed(), std::move(host_of), static_cast<int>(hosts_of(b.experiment)));
+      asked, b.experiment->seed(), std::move(host_of), static_cast<int>(hosts_of(b.experiment)));
 }
 
 }  // namespace troupe

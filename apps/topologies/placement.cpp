@@ -7,9 +7,11 @@
 #include "apps/topologies/placement_names.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/seats.hpp"
-#include "experiment.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/record/sha256.hpp"
 #include "runtime/schemes/exchanges/all_reduce.hpp"
 
@@ -104,7 +106,7 @@ class Seating {
 
  private:
   std::int32_t replicas() const {
-    return static_cast<std::int32_t>(b_.experiment.replicas().count());
+    return static_cast<std::int32_t>(sections::replica_count(b_.experiment));
   }
 
   std::int32_t stages() const { return b_.schedule->options.stages; }
@@ -305,11 +307,11 @@ InOneProcess plays_in_one_process(const proto::Experiment& e) {
   if (shared_by(e) == Shared::own) {
     return {exchange_of(e).info.name + " plays in one process", "choose another replicas.exchange"};
   }
-  if (e.extension().has_custom()) {
+  if (sections::extension(e).has_custom()) {
     return {"the machines of an extension share memory with those that they overhear",
             "leave the extension out"};
   }
-  if (e.record().angle_every() > 0) {
+  if (sections::record(e).angle_every() > 0) {
     return {"what measures angles is shown weights in the memory of one process",
             "set record.angle_every=0"};
   }
@@ -321,7 +323,7 @@ Result<Placement> place(const Blueprint& b, int processes) {
   if (const InOneProcess alone = plays_in_one_process(e); !alone.why.empty()) {
     return refused(alone.why + "; leave --processes out, or " + alone.instead);
   }
-  const auto replicas = static_cast<std::int32_t>(e.replicas().count());
+  const auto replicas = static_cast<std::int32_t>(sections::replica_count(e));
   const std::int32_t stages = b.schedule->options.stages;
   auto named = PlacementNames::on(e);
   TROUPE_TRY(named);
@@ -363,7 +365,7 @@ Result<Placement> place(const Blueprint& b, int processes) {
       }
     }
   }
-  if (e.pipeline().width() > 1 && has_mixture(e)) {
+  if (sections::pipeline(e).width() > 1 && has_mixture(e)) {
     // Each part routes by itself: near a tie another rounding would choose another expert.
     placement.alike.emplace_back(placement.process_of.begin(), placement.process_of.end());
   }

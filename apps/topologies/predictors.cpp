@@ -2,7 +2,10 @@
 
 #include "actors/exchange/alone.hpp"
 #include "apps/topologies/hosts.hpp"
-#include "experiment.pb.h"
+#include "experiment/decoupled.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/run.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/model/layers.hpp"
 
 #include <algorithm>
@@ -259,7 +262,7 @@ PredictorMachines make_predictor(const Blueprint& b,
                                  const Roster::PredictorSeat& seat,
                                  Stream& stream) {
   const proto::Experiment& e = b.experiment;
-  const proto::Synthetic& options = e.decoupled().synthetic();
+  const proto::Synthetic& options = sections::decoupled(e).synthetic();
   const PredictorPlan plan = *predictor_plan(e);
   const auto at = static_cast<std::size_t>(seat.chunk);
   const std::int32_t k = b.schedule->stage_of(seat.chunk);
@@ -269,14 +272,14 @@ PredictorMachines make_predictor(const Blueprint& b,
                   b.updates,
                   {},
                   rate_factor(e) * options.rate_factor(),
-                  e.resumed().updates());
+                  sections::resumed(e).updates());
   const ChunkOptimizer rule(e, rate, 0, 0);
   return {.predictor = std::make_unique<Predictor>(Predictor::Config{
               .self = seat.self,
               .replica = r,
               .chunk = seat.chunk,
               .stage = k,
-              .seed = e.seed(),
+              .seed = sections::seed(e),
               .micro_batches = b.schedule->options.micro_batches,
               .lambda = options.lambda(),
               .classes = plan.conditioned && !seat.of_input ? b.data->classes() : 0,
@@ -298,7 +301,7 @@ PredictorMachines make_predictor(const Blueprint& b,
                                      .clip_with = {},
                                      .evaluation = {},
                                      .director = who.director(),
-                                     .initial = model->initial_slices(stream, e.seed()),
+                                     .initial = model->initial_slices(stream, sections::seed(e)),
                                      .exchange = std::make_unique<Aside>(rule)}),
           .optimizer = std::make_unique<Optimizer>(Optimizer::Config{
               .replica = r, .stage = k, .rule = rule, .layout = model->layout()})};
@@ -311,7 +314,7 @@ std::int64_t input_buffer(const Blueprint& b) {
 
 std::int32_t batches_ahead(const Blueprint& b) {
   const Schedule& schedule = *b.schedule;
-  const std::int64_t asked = b.experiment.decoupled().ahead();
+  const std::int64_t asked = sections::decoupled(b.experiment).ahead();
   if (asked == 0 || (schedule.signal_from != SignalFrom::nobody &&
                      schedule.signal_from != SignalFrom::predictor)) {
     return 0;

@@ -2,7 +2,9 @@
 
 #include "actors/pipeline/probe.hpp"
 #include "apps/topologies/hogwild.hpp"
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
+#include "experiment/run.pb.h"
+#include "messages/sections.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -13,11 +15,11 @@ namespace {
 using E = proto::Experiment;
 
 bool measures_angles(const E& e) {
-  return e.record().angle_every() > 0;
+  return sections::record(e).angle_every() > 0;
 }
 
 bool all_on_cpu(const E& e) {
-  const auto& names = e.placement().devices();
+  const auto& names = sections::placement(e).devices();
   return std::ranges::all_of(names, [](const std::string& name) { return name == "cpu"; });
 }
 
@@ -25,7 +27,7 @@ bool all_on_cpu(const E& e) {
 
 std::unique_ptr<Machine> make_probe(const Blueprint& b, Stream& stream) {
   Probe::Config config{.micro_batches = b.schedule->options.micro_batches,
-                       .seed = b.experiment.seed(),
+                       .seed = sections::seed(b.experiment),
                        .chunks = {},
                        .buffers = {}};
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
@@ -41,7 +43,8 @@ Constraints<E> probe_checks() {
                        {
                            {"angle_of_one_replica",
                             [](const E& e) {
-                              return e.replicas().count() == 1 && shared_by(e) != Shared::buffer &&
+                              return sections::replica_count(e) == 1 &&
+                                     shared_by(e) != Shared::buffer &&
                                      shared_by(e) != Shared::own && !is_sparse_hogwild(e);
                             },
                             "record.angle_every: angles are measured of one replica that shares "
@@ -50,7 +53,7 @@ Constraints<E> probe_checks() {
                             [](const E& e) { return all_on_cpu(e); },
                             "record.angle_every: angles are measured on cpu only; use 0"},
                            {"angle_of_labels",
-                            [](const E& e) { return !e.model().has_quadratic(); },
+                            [](const E& e) { return !sections::model(e).has_quadratic(); },
                             "record.angle_every: the gradient of quadratic is of its weights "
                             "alone, without samples or labels; use 0"},
                        });

@@ -1,8 +1,9 @@
 #include "apps/topologies/roster.hpp"
 
 #include "apps/topologies/copies.hpp"
-#include "experiment.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/sequences.hpp"
+#include "messages/sections.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -10,7 +11,7 @@
 namespace troupe {
 
 Roster::Roster(const Blueprint& b) {
-  const auto replicas = static_cast<std::int32_t>(b.experiment.replicas().count());
+  const auto replicas = static_cast<std::int32_t>(sections::replica_count(b.experiment));
   for (std::int32_t r = 0; r < replicas; ++r) {
     enter_replica(r, b);
   }
@@ -20,7 +21,8 @@ Roster::Roster(const Blueprint& b) {
   if (b.link) {
     enter_servers(b);
   }
-  if (b.experiment.record().angle_every() > 0) {  // on a thread of its own: nobody waits for it
+  if (sections::record(b.experiment).angle_every() >
+      0) {  // on a thread of its own: nobody waits for it
     probe_ = enter<ExtensionRole>("probe", threads_, -1);
   }
   for (std::int32_t r = 0; r < replicas; ++r) {
@@ -49,8 +51,8 @@ Ref<Role> Roster::enter(std::string name, int thread, std::int32_t replica) {
 }
 
 void Roster::enter_replica(std::int32_t r, const Blueprint& b) {
-  const bool alone = b.experiment.replicas().count() == 1;
-  const bool own = b.experiment.placement().optimizer() == proto::Placement::own;
+  const bool alone = sections::replica_count(b.experiment) == 1;
+  const bool own = sections::placement(b.experiment).optimizer() == proto::Placement::own;
   const auto named = [&](const std::string& what, std::int32_t i) {
     return alone ? concat(what, "-", i) : concat(what, "-", r, ".", i);
   };
@@ -199,7 +201,7 @@ std::map<ActorId, std::vector<std::int32_t>> Roster::members_by_seat(
   std::map<ActorId, std::vector<std::int32_t>> members;
   for (const auto& of_chunk : groups_) {
     for (const auto& of_slice : of_chunk) {
-      for (std::int32_t r = 0; r < e.replicas().count() && !of_slice.empty(); ++r) {
+      for (std::int32_t r = 0; r < sections::replica_count(e) && !of_slice.empty(); ++r) {
         const GroupSeat& seat = of_slice[static_cast<std::size_t>(group_of(e, r))];
         members[seat.server.id].push_back(r);
         members[seat.optimizer.id].push_back(r);

@@ -86,7 +86,7 @@ Constraints<Blueprint> sandblaster_data_checks() {
           {"sandblaster_of_all_the_data",
            [](const Blueprint& b) {
              const std::int64_t samples = b.data->size(Split::train);
-             const std::int64_t batch = b.experiment.data().batch_size();
+             const std::int64_t batch = b.experiment->data().batch_size();
              return batch == samples ? ""
                                      : fill_in(
                                            "data.batch_size: sandblaster's batch is all of the "
@@ -98,7 +98,7 @@ Constraints<Blueprint> sandblaster_data_checks() {
            [](const Blueprint& b) {
              const std::int64_t samples = b.data->size(Split::train);
              const std::int64_t portions =
-                 b.experiment.replicas().exchange().sandblaster().portions();
+                 b.experiment->replicas().exchange().sandblaster().portions();
              return portions <= samples ? ""
                                         : fill_in(
                                               "replicas.exchange.sandblaster.portions: {} is more "

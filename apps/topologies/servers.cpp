@@ -3,8 +3,10 @@
 #include "actors/server/server_optimizer.hpp"
 #include "actors/server/server_shard.hpp"
 #include "apps/topologies/exchange.hpp"
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/sequences.hpp"
+#include "messages/sections.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -54,7 +56,7 @@ std::int64_t pins_ahead(const Blueprint& b, const Roster& who) {
   const std::int64_t turns = b.link->streaming() && b.link->streaming()->fragments ? 2 : 1;
   const std::int64_t of_a_replica = b.schedule->delay_max + 1 + turns * b.link->push_every;
   const std::int64_t steps =
-      b.experiment.replicas().count() * of_a_replica / b.batches_per_update + 1;
+      sections::replica_count(b.experiment) * of_a_replica / b.batches_per_update + 1;
   return steps / every + 1;
 }
 
@@ -80,7 +82,7 @@ struct ServerMachines {
 ServerMachines make_server(
     const Blueprint& b, const Roster& who, std::int32_t c, std::size_t s, Tensor initial) {
   const Schedule& schedule = *b.schedule;
-  const proto::Record& record = b.experiment.record();
+  const proto::Record& record = sections::record(b.experiment);
   const RuleContext context = rule_context(b, c, s);
   Rule rule = make_rule(context);
   const Link& link = *b.link;
@@ -98,8 +100,9 @@ ServerMachines make_server(
   const std::shared_ptr<const Codec> up = up_codec(b, c, s);
   DownLink down = down_link(b, c, s);
   std::optional<Majority> votes;
-  if (up && takes_votes(b.experiment.replicas().codec())) {
-    votes = {.seed = static_cast<std::uint64_t>(b.experiment.seed()), .name = link_name(-1, c, s)};
+  if (up && takes_votes(sections::replicas(b.experiment).codec())) {
+    votes = {.seed = static_cast<std::uint64_t>(sections::seed(b.experiment)),
+             .name = link_name(-1, c, s)};
   }
   const LocalLink* local = link.local();
   const std::size_t values =
@@ -137,7 +140,7 @@ ServerMachines make_server(
       .push_tensors_max =
           values + (local && local->moments == LocalLink::Moments::travel ? kMomentsMax : 0),
       .push_mini_batches_max = push_most(link, !who.groups(c, s).empty()),
-      .up_has_memory = up && remembers_messages(b.experiment.replicas().codec()),
+      .up_has_memory = up && remembers_messages(sections::replicas(b.experiment).codec()),
       .down = static_cast<bool>(down),
       .down_whole = down.whole});
   auto optimizer = std::make_unique<ServerOptimizer>(
@@ -163,7 +166,7 @@ ServerMachines make_group_server(const Blueprint& b,
   GroupServer how = group_server_of(context);
   const Roster::GroupSeat& seat = who.groups(c, s).at(static_cast<std::size_t>(group));
   std::vector<bool> members =
-      tabulated<bool>(static_cast<std::int32_t>(e.replicas().count()),
+      tabulated<bool>(static_cast<std::int32_t>(sections::replica_count(e)),
                       [&](std::int32_t r) { return group_of(e, r) == group; });
   const auto size = std::count(members.begin(), members.end(), true);
   const DownLink down = down_link(b, c, s);

@@ -3,7 +3,6 @@
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/hogwild.hpp"
 #include "apps/topologies/sandblaster.hpp"
-#include "experiment.pb.h"
 
 namespace troupe {
 

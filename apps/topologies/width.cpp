@@ -61,12 +61,12 @@ Constraints<E> width_checks() {
 }
 
 Result<void> widen(Blueprint& b) {
-  const proto::Pipeline& pipeline = b.experiment.pipeline();
+  const proto::Pipeline& pipeline = b.experiment->pipeline();
   b.grid.reset();
   if (pipeline.width() <= 1) {
     return {};
   }
-  if (b.experiment.record().evaluate() && b.data->size(Split::test) < pipeline.width()) {
+  if (b.experiment->record().evaluate() && b.data->size(Split::test) < pipeline.width()) {
     return usage_error(
         "pipeline.width: {} parts have samples of their own each, and the test data has {}",
         pipeline.width(),

@@ -6,6 +6,7 @@
 #include "apps/run/run_folder.hpp"
 #include "apps/topologies/blueprint.hpp"
 #include "apps/verbs/verb.hpp"
+#include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/record/output_file.hpp"

@@ -11,6 +11,7 @@
 #include "apps/presets/presets.hpp"
 #include "apps/run/run_folder.hpp"
 #include "apps/verbs/verb.hpp"
+#include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "runtime/record/json.hpp"
 #include "runtime/record/output_file.hpp"

@@ -3,6 +3,7 @@
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
 #include "apps/verbs/verb.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/record/json.hpp"
 

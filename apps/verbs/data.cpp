@@ -3,12 +3,12 @@
 #include "apps/topologies/blueprint.hpp"
 #include "apps/verbs/data_files.hpp"
 #include "apps/verbs/verb.hpp"
-#include "experiment.pb.h"
 #include "kernels/numeral.hpp"
 #include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "messages/other_names.hpp"
+#include "messages/sections.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/data/fetch.hpp"
@@ -209,7 +209,7 @@ Result<std::string> write_batches(const DataArguments& arguments) {
   TROUPE_TRY(blueprint);
   const proto::Experiment& e = blueprint->experiment;
   const Dataset& data = *blueprint->data;
-  BatchOrder order(data.size(Split::train), blueprint->sizes, e.seed());
+  BatchOrder order(data.size(Split::train), blueprint->sizes, sections::seed(e));
   Stream stream(Device{});
   Stack x;
   Stack target;

@@ -3,8 +3,9 @@
 #include "apps/cli/text.hpp"
 #include "apps/run/divergence_hint.hpp"
 #include "apps/verbs/verb.hpp"
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/preparation.hpp"
 #include "runtime/record/progress.hpp"
 
@@ -214,7 +215,7 @@ std::string constant_hint(const Blueprint& blueprint, const Summary& summary) {
   if (!no_better) {
     return "";
   }
-  const auto rule = blueprint.experiment.optimizer().rule();
+  const auto rule = sections::optimizer(blueprint.experiment).rule();
   const bool adam = rule == proto::OptimizerRule::adam || rule == proto::OptimizerRule::adamw;
   return fill_in(
       "hint: this is no better than {}; try {}, and look at what was understood of the data "
@@ -225,7 +226,7 @@ std::string constant_hint(const Blueprint& blueprint, const Summary& summary) {
                    " of the test data")
           : concat("the mean as the answer to everything, whose test loss is ", number(constant)),
       adam ? concat("more epochs or an optimizer.learning_rate other than ",
-                    number(blueprint.experiment.optimizer().learning_rate(), "%.3g"))
+                    number(sections::optimizer(blueprint.experiment).learning_rate(), "%.3g"))
            : std::string("--set optimizer.rule=adamw --set optimizer.learning_rate=0.001"));
 }
 

@@ -3,7 +3,6 @@
 #include "apps/cli/text.hpp"
 #include "apps/verbs/explain_words.hpp"
 #include "apps/verbs/verb.hpp"
-#include "experiment.pb.h"
 #include "experiment/pipeline.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"

@@ -134,7 +134,7 @@ Result<std::string> describe_profile(const Blueprint& b, const proto::Experiment
   const auto profile = measure_layers(b);
   TROUPE_TRY(profile);
   Blueprint by_flops = b;
-  proto::Pipeline& pipeline = *by_flops.experiment.mutable_pipeline();
+  proto::Pipeline& pipeline = *by_flops.experiment->mutable_pipeline();
   const bool copied = pipeline.copies_size() != asked.pipeline().copies_size();
   if (pipeline.partition() == proto::Pipeline::mixed || copied) {  // not for the other cuts
     pipeline.clear_stage_of();
@@ -148,7 +148,7 @@ Result<std::string> describe_profile(const Blueprint& b, const proto::Experiment
   Rows rows{{"", "cut", "slowest, a micro-batch", "idle", "samples/s", "stage_of"}};
   add_cut(rows, "flops", by_flops, *profile);
   add_cut(rows, "profiled", *by_time, *profile);
-  const bool mixes = b.experiment.pipeline().stages() > 1 &&
+  const bool mixes = b.experiment->pipeline().stages() > 1 &&
                      !schedule_schemes().find(b.schedule->options.name)->places_chunks();
   const auto mixed = mixes ? mixed_blueprint(b, *profile) : Result<Blueprint>(b);
   TROUPE_TRY(mixed);

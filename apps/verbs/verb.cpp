@@ -2,6 +2,7 @@
 
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
+#include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "messages/other_names.hpp"

@@ -1,7 +1,11 @@
 #include "apps/watch/diagnosis.hpp"
 
 #include "apps/cli/text.hpp"
+#include "experiment/data.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/record/json_reader.hpp"
 
 #include <algorithm>
@@ -50,7 +54,7 @@ std::string uneven(const proto::Experiment& e, const Json& summary, const Json& 
   const bool over = summary.is_object();
   std::map<std::string, Json> told = (over ? summary["busy"] : train["stages"]).by_name();
   const std::size_t known = told.size();
-  const int stages = static_cast<int>(e.pipeline().stages());
+  const int stages = static_cast<int>(sections::pipeline(e).stages());
   if (stages < 2 || known < static_cast<std::size_t>(stages)) {
     return "";
   }
@@ -80,7 +84,7 @@ std::string uneven(const proto::Experiment& e, const Json& summary, const Json& 
 }
 
 std::string small_work(const proto::Experiment& e, const Shares& s) {
-  if (e.pipeline().stages() < 2 || s.busy >= kIdleStages || s.activation + s.error < 0.5) {
+  if (sections::pipeline(e).stages() < 2 || s.busy >= kIdleStages || s.activation + s.error < 0.5) {
     return "";
   }
   return fill_in(
@@ -88,8 +92,8 @@ std::string small_work(const proto::Experiment& e, const Shares& s) {
       "stages. Larger "
       "mini-batches help (data.batch_size, now {}), or fewer stages (pipeline.stages).",
       percent(s.busy),
-      e.pipeline().stages(),
-      e.data().batch_size());
+      sections::pipeline(e).stages(),
+      sections::data(e).batch_size());
 }
 
 std::string waits_for_data(const Shares& s) {
@@ -101,7 +105,7 @@ std::string waits_for_data(const Shares& s) {
 }
 
 std::string waits_for_stages(const proto::Experiment& e, const Shares& s) {
-  const auto& schedule = e.pipeline().schedule();
+  const auto& schedule = sections::pipeline(e).schedule();
   const bool flows = schedule.has_async_one_f_one_b() || schedule.has_async_full_duplex();
   const std::string waits =
       fill_in("stages wait for activations {} and for error signals {} of the time",
@@ -119,14 +123,14 @@ std::string waits_for_stages(const proto::Experiment& e, const Shares& s) {
                      "now {}); pipeline.schedule=async_one_f_one_b ends it, at the price of "
                      "staleness.",
                      waits,
-                     e.pipeline().micro_batches());
+                     sections::pipeline(e).micro_batches());
 }
 
 std::string waits_for_weights(const proto::Experiment& e, const Shares& s) {
   return fill_in(
       "stages wait for weights {} of the time: {}",
       percent(s.weights),
-      e.replicas().count() > 1
+      sections::replica_count(e) > 1
           ? "servers or other replicas answer late. Fetching less often helps "
             "(replicas.exchange.parameter_server.n_fetch), more servers (replicas.shards), or "
             "smaller messages "
@@ -179,7 +183,7 @@ std::vector<std::string> diagnosis(const proto::Experiment& experiment,
         fill_in("nothing can be told yet: the first line comes after the first step, the others "
                 "every {} updates "
                 "(record.every)",
-                experiment.record().every())};
+                sections::record(experiment).every())};
   }
   const bool over = end.is_object();
   const Shares s = shares_of(line);

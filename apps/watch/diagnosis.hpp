@@ -1,7 +1,7 @@
 // Who holds everybody up, and which key changes that.
 #pragma once
 
-#include "experiment.pb.h"
+#include "messages/proto.hpp"
 
 #include <string>
 #include <vector>

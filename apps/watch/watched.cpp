@@ -3,6 +3,7 @@
 #include "apps/run/run_folder.hpp"
 #include "apps/run/run_state.hpp"
 #include "apps/watch/diagnosis.hpp"
+#include "experiment.pb.h"
 #include "kernels/numeral.hpp"
 #include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"

@@ -29,7 +29,7 @@ set(public_headers
     messages/archive.hpp messages/copies.hpp messages/ending.hpp messages/evaluation.hpp messages/experiment.hpp
     messages/facts.hpp messages/for_each_field.hpp messages/message.hpp messages/messages.hpp messages/optimizer.hpp
     messages/peers.hpp messages/pipeline.hpp messages/proto.hpp messages/protocol.hpp messages/ran.hpp messages/record.hpp
-    messages/results.hpp messages/returns.hpp messages/roles.hpp messages/sandblaster.hpp messages/servers.hpp
+    messages/results.hpp messages/returns.hpp messages/roles.hpp messages/sandblaster.hpp messages/sections.hpp messages/servers.hpp
     messages/sparse.hpp messages/stamp.hpp messages/update.hpp messages/weights.hpp
     # Tensors and their arithmetic.
     kernels/activation.hpp kernels/attention.hpp kernels/buffer.hpp kernels/check.hpp kernels/combine.hpp kernels/convert.hpp

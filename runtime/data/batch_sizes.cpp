@@ -1,8 +1,11 @@
 #include "runtime/data/batch_sizes.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/check.hpp"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/gather.hpp"
 
 #include <algorithm>
@@ -107,13 +110,13 @@ std::int64_t BatchSizes::batches(double epochs) const {
 }
 
 Result<void> check_growth(const proto::Experiment& e) {
-  const proto::Growth& growth = e.data().growth();
-  if (!growth.at().empty() && e.stop().epochs() == 0) {
+  const proto::Growth& growth = sections::data(e).growth();
+  if (!growth.at().empty() && sections::stop(e).epochs() == 0) {
     return Error{
         ErrorKind::usage,
         "data.growth: its points are shares of the run's epochs, so stop.epochs must be set"};
   }
-  auto size = static_cast<double>(e.data().batch_size());
+  auto size = static_cast<double>(sections::data(e).batch_size());
   double last = 0;
   for (const double at : growth.at()) {
     size *= growth.factor();
@@ -125,11 +128,11 @@ Result<void> check_growth(const proto::Experiment& e) {
       return {};  // batch_sizes() compares it with what there is
     }
     const std::int64_t whole = std::llround(size);
-    if (whole % e.pipeline().micro_batches() != 0) {
+    if (whole % sections::pipeline(e).micro_batches() != 0) {
       return Error{ErrorKind::usage,
                    fill_in("pipeline.micro_batches: {} does not divide the mini-batches of {} "
                            "samples that data.growth makes from {} of the run on",
-                           e.pipeline().micro_batches(),
+                           sections::pipeline(e).micro_batches(),
                            whole,
                            at)};
     }
@@ -150,16 +153,16 @@ Result<void> check_batch(const proto::Data& data, std::int64_t samples) {
 }
 
 Result<BatchSizes> batch_sizes(const proto::Experiment& e, std::int64_t samples) {
-  TROUPE_TRY(check_batch(e.data(), samples));
+  TROUPE_TRY(check_batch(sections::data(e), samples));
   TROUPE_TRY(check_growth(e));
-  BatchSizes sizes(samples, e.data().batch_size());
-  const double run = e.stop().epochs();
+  BatchSizes sizes(samples, sections::data(e).batch_size());
+  const double run = sections::stop(e).epochs();
   if (run * static_cast<double>(sizes.batches_per_epoch()) > 1e12) {  // as stop.updates
     return Error{ErrorKind::usage, concat("stop.epochs: ", run, " is more than can be counted")};
   }
-  auto size = static_cast<double>(e.data().batch_size());
-  for (const double at : e.data().growth().at()) {
-    size *= e.data().growth().factor();
+  auto size = static_cast<double>(sections::data(e).batch_size());
+  for (const double at : sections::data(e).growth().at()) {
+    size *= sections::data(e).growth().factor();
     if (std::round(size) > static_cast<double>(samples)) {
       return Error{ErrorKind::usage,
                    fill_in("data.growth: from {} of the run on a mini-batch would have {} samples, "

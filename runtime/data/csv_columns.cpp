@@ -1,6 +1,6 @@
 #include "runtime/data/csv_columns.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "kernels/numeral.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/data/csv_reader.hpp"

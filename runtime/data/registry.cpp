@@ -1,7 +1,8 @@
 #include "runtime/data/registry.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/arrays.hpp"
 #include "runtime/data/cifar.hpp"
 #include "runtime/data/csv.hpp"
@@ -41,7 +42,7 @@ class NoData final : public Dataset {
   }
 };
 
-/// A built-in one; what it is says its alternative in messages/experiment.proto.
+/// A built-in one; what it is says its alternative in messages/experiment/data.proto.
 DatasetScheme scheme(const char* name, decltype(DatasetScheme::open) open) {
   const auto* field = proto::Data::descriptor()->FindFieldByName(name);
   return {.info = {.name = name, .summary = field->options().GetExtension(proto::doc)},
@@ -105,7 +106,7 @@ Result<const DatasetScheme*> dataset_scheme(const proto::Data& data) {
 }
 
 Result<void> check_data(const proto::Experiment& experiment) {
-  const auto scheme = dataset_scheme(experiment.data());
+  const auto scheme = dataset_scheme(sections::data(experiment));
   TROUPE_TRY(scheme);
   const SchemeInfo& info = (*scheme)->info;
   return info.check ? info.check(experiment) : Result<void>();

@@ -1,6 +1,5 @@
 #include "runtime/model/network.hpp"
 
-#include "experiment.pb.h"
 #include "experiment/model.pb.h"
 #include "kernels/wording.hpp"
 #include "runtime/model/registry.hpp"

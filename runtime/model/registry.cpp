@@ -1,8 +1,9 @@
 #include "runtime/model/registry.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/model/zoo.hpp"
 
 #include <utility>
@@ -57,9 +58,9 @@ Result<void> check_model(const proto::Experiment& experiment) {
   const auto run_check = [&](const SchemeInfo& info) {
     return info.check ? info.check(experiment) : Result<void>();
   };
-  const auto network = network_scheme(experiment.model());
+  const auto network = network_scheme(sections::model(experiment));
   TROUPE_TRY(network);
-  const auto& list = experiment.model().layers().layer();
+  const auto& list = sections::model(experiment).layers().layer();
   for (int i = 0; i < list.size(); ++i) {
     if (!list[i].has_custom()) {
       continue;

@@ -1,7 +1,8 @@
 #include "runtime/record/evaluations.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/run.pb.h"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 
 #include <iterator>
 
@@ -68,7 +69,7 @@ void Evaluations::summarize(std::int64_t step, const proto::Experiment& e, Summa
   }
   s.passed_over = passed_over_;
   const auto after = bests_.upper_bound(step);
-  if ((e.stop().patience() > 0 || e.record().best()) && after != bests_.begin()) {
+  if ((sections::stop(e).patience() > 0 || sections::record(e).best()) && after != bests_.begin()) {
     s.best = std::prev(after)->second;
   }
   s.patience_ended = exhausted_ == step;

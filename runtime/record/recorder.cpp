@@ -1,11 +1,13 @@
 #include "runtime/record/recorder.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/check.hpp"
 #include "kernels/sequences.hpp"
 #include "kernels/stream.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
+#include "messages/sections.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -29,18 +31,19 @@ Recorder::Recorder(Config config, OutputFile* metrics, Progress* progress)
       progress_(progress),
       steps_(c_),
       shards_(static_cast<std::size_t>(c_.chunks)),
-      times_(c_.stage_of_actor.empty()
-                 ? 0
-                 : static_cast<std::size_t>(c_.experiment.pipeline().stages() *
-                                            c_.experiment.pipeline().width() * c_.replicas),
-             c_.stage_of_actor),
+      times_(
+          c_.stage_of_actor.empty()
+              ? 0
+              : static_cast<std::size_t>(sections::pipeline(c_.experiment).stages() *
+                                         sections::pipeline(c_.experiment).width() * c_.replicas),
+          c_.stage_of_actor),
       modules_(c_.chunks) {
   const proto::Experiment& e = c_.experiment;
-  completed_at_ = now_ = since_.start = e.resumed().seconds();
+  completed_at_ = now_ = since_.start = sections::resumed(e).seconds();
   since_.stages = times_.spent();
   since_.staleness = staleness();
   if (!c_.resumed) {
-    write(HeaderLine{c_.clock, e.name(), e.seed()});
+    write(HeaderLine{c_.clock, sections::name(e), sections::seed(e)});
   }
 }
 
@@ -78,7 +81,7 @@ void Recorder::handle(const AppliedRecord& record, double now) {
     const std::int64_t staleness = record.applied_to - read.forward_version;
     ++shard.staleness[staleness];
     ++staleness_here[staleness];
-    if (c_.experiment.record().versions()) {
+    if (sections::record(c_.experiment).versions()) {
       write(VersionsLine{record.stamp, read, record.applied_to});
     }
   }
@@ -164,9 +167,9 @@ void Recorder::complete(double now) {
   while (steps_.complete_next()) {
     completed_at_ = now;
     const std::int64_t completed = steps_.completed();
-    const std::int64_t first = c_.experiment.resumed().updates() + 1;
+    const std::int64_t first = sections::resumed(c_.experiment).updates() + 1;
     if (completed == first || completed == c_.batches ||
-        completed % c_.experiment.record().every() == 0) {
+        completed % sections::record(c_.experiment).every() == 0) {
       train_line(now);
     } else if (progress_ && progress_->stale()) {
       progress_->step(progress_line(now));
@@ -326,7 +329,7 @@ Summary Recorder::summary(std::int64_t step) const {
       s.gap[chunk] = totals.gap / static_cast<double>(totals.gaps);
     }
   }
-  times_.summarize(now_ - c_.experiment.resumed().seconds(), s);
+  times_.summarize(now_ - sections::resumed(c_.experiment).seconds(), s);
   modules_.summarize(s);
   s.stashes = stashes_;
   s.servers = servers_;

@@ -4,7 +4,6 @@
 // tell of one record, beside that record.
 #pragma once
 
-#include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "messages/told_once.hpp"
 #include "runtime/data/batch_sizes.hpp"

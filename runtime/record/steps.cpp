@@ -1,8 +1,11 @@
 #include "runtime/record/steps.hpp"
 
+#include "experiment/pipeline.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/check.hpp"
 #include "messages/archive.hpp"
 #include "messages/archive_sized.hpp"
+#include "messages/sections.hpp"
 
 #include <algorithm>
 #include <limits>
@@ -24,8 +27,8 @@ Steps::Loss& Steps::Loss::operator+=(const Loss& more) {
 
 Steps::Steps(const RecorderConfig& config)
     : c_(config),
-      losses_(config.experiment.pipeline().micro_batches() * config.heads),
-      completed_(config.experiment.resumed().updates()),
+      losses_(sections::pipeline(config.experiment).micro_batches() * config.heads),
+      completed_(sections::resumed(config.experiment).updates()),
       mini_batches_(completed_ * config.batches_per_update) {}
 
 void Steps::add(const LossRecord& record, const Loss& loss) {

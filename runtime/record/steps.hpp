@@ -5,9 +5,9 @@
 // step is complete when the updates of chunk 0 stand for so many mini-batches, and losses count when they come.
 #pragma once
 
-#include "experiment.pb.h"
 #include "messages/archive.hpp"
 #include "messages/record.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/batch_sizes.hpp"
 #include "runtime/record/histogram.hpp"
 
@@ -23,7 +23,7 @@ namespace troupe {
 
 /// What a run's records are counted by.
 struct RecorderConfig {
-  proto::Experiment experiment;         // resolved
+  BoxedExperiment experiment;           // resolved
   std::string clock;                    // "real" or "virtual"
   BatchSizes sizes;                     // of the mini-batches of all replicas
   std::int64_t batches = 0;             // of the run; 0 where that is not known

@@ -1,6 +1,5 @@
 #include "runtime/record/summary.hpp"
 
-#include "experiment.pb.h"
 #include "kernels/sequences.hpp"
 #include "kernels/stream.hpp"
 #include "kernels/wording.hpp"

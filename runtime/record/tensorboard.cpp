@@ -1,6 +1,5 @@
 #include "runtime/record/tensorboard.hpp"
 
-#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "runtime/record/json_reader.hpp"
 #include "tensorboard.pb.h"

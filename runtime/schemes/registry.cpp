@@ -1,6 +1,5 @@
 #include "runtime/schemes/registry.hpp"
 
-#include "experiment.pb.h"
 #include "experiment/custom.pb.h"
 #include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"

@@ -21,11 +21,6 @@
 
 namespace troupe {
 
-namespace proto {
-class CustomScheme;
-class Experiment;
-}  // namespace proto
-
 /// An option of a registered scheme, `....custom.values.NAME=value`.
 struct Option {
   enum class Kind : std::uint8_t { number, flag, text };

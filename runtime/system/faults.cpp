@@ -1,6 +1,6 @@
 #include "runtime/system/faults.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
 #include "kernels/check.hpp"
 #include "messages/archive.hpp"
 

@@ -372,7 +372,7 @@ TEST_CASE("every combination is a scheme, all with the seed of the first", "[app
                                                                 "pipeline.weights=stash",
                                                                 "optimizer.learning_rate=0.2"});
   for (const Contender& scheme : made.schemes) {
-    CHECK(scheme.resolved.seed() == 7);
+    CHECK(scheme.resolved->seed() == 7);
     CHECK(scheme.classes);
   }
   CHECK(unequal_terms(made.schemes).empty());

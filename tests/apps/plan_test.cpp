@@ -370,7 +370,7 @@ TEST_CASE("what a run cannot learn by is warned of", "[apps]") {
   };
 
   Blueprint counts = blueprint(1, {});
-  counts.experiment.mutable_data()->set_batch_size(1);
+  counts.experiment->mutable_data()->set_batch_size(1);
   counts.network.layers[0] = std::make_shared<Counter>("counter");
   CHECK(one_row_doubt(counts).empty());
 }

@@ -4,6 +4,7 @@
 #include "apps/plan/profiled_cut.hpp"
 #include "apps/plan/room.hpp"
 #include "apps/plan/search.hpp"
+#include "experiment.pb.h"
 #include "kernels/random.hpp"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
@@ -277,7 +278,7 @@ TEST_CASE("a profiled experiment keeps the cut that it found", "[apps]") {
   const std::vector<std::string> profiled{"pipeline.partition=profiled",
                                           "pipeline.micro_batches=2"};
   const Blueprint found = blueprint(kSix, pipe(3, profiled));
-  const auto& cut = found.experiment.pipeline().cut();
+  const auto& cut = found.experiment->pipeline().cut();
   REQUIRE(cut.size() == 2);
   CHECK(std::vector<std::int64_t>(found.cut.begin() + 1, found.cut.end()) ==
         std::vector<std::int64_t>(cut.begin(), cut.end()));
@@ -291,7 +292,7 @@ TEST_CASE("a profiled experiment keeps the cut that it found", "[apps]") {
   CHECK(blueprint(kSix, pipe(3, {"pipeline.partition=profiled", "pipeline.cut=[1,2]"})).cut ==
         std::vector<std::int64_t>{0, 1, 2});
   CHECK(blueprint(kSix, pipe(1, {"pipeline.partition=profiled"}))
-            .experiment.pipeline()
+            .experiment->pipeline()
             .cut()
             .empty());
 }
@@ -337,7 +338,7 @@ TEST_CASE("a mixed pipe is made where it balances better than every cut, and run
     CHECK(mixed->cut == std::vector<std::int64_t>{0, 2, 3});
     CHECK(mixed->schedule->placement[0] == mixed->schedule->placement[2]);
 
-    proto::Experiment timed = mixed->experiment;
+    BoxedExperiment timed = mixed->experiment;
     for (auto [model, factor] :
          {std::pair{timed.mutable_clock()->mutable_forward(), 1.0},
           std::pair{timed.mutable_clock()->mutable_input_gradient(), 0.5},
@@ -380,13 +381,13 @@ TEST_CASE("profiled takes copies of stages where these promise more, and they ru
   REQUIRE(found);
   CHECK(found->cut == std::vector<std::int64_t>{0, 2});
   CHECK(found->schedule->copies == std::vector<std::int32_t>{1, 3});
-  CHECK(found->experiment.pipeline().copies_size() == 2);
+  CHECK(found->experiment->pipeline().copies_size() == 2);
   const Throughput p = predict(*found, profile);
   CHECK(p.slowest_seconds == Approx(4));
   CHECK(p.samples_per_second == Approx(16.0 / 4));
   CHECK(p.idle == Approx(0).margin(1e-9));
 
-  proto::Experiment timed = found->experiment;
+  BoxedExperiment timed = found->experiment;
   for (auto [model, factor] : {std::pair{timed.mutable_clock()->mutable_forward(), 1.0},
                                std::pair{timed.mutable_clock()->mutable_input_gradient(), 0.5},
                                std::pair{timed.mutable_clock()->mutable_weight_gradient(), 0.5}}) {
@@ -472,7 +473,7 @@ TEST_CASE("stages that are cut in width are cut in depth by the times of their s
   // One stage has the first slow layer, the next one the second.
   const std::vector<std::int64_t> cut = made->cut_in_depth();
   CHECK(std::ranges::count(cut, 2) == 1);
-  CHECK(made->experiment.pipeline().copies().empty());
+  CHECK(made->experiment->pipeline().copies().empty());
   const Throughput found = predict(*made, profile);
   CHECK(found.slowest_seconds < predict(b, profile).slowest_seconds + 1e-9);
   CHECK(found.slowest_stage % 2 == 1);
@@ -488,7 +489,7 @@ TEST_CASE("stages that are cut in width are cut in depth by the times of their s
     INFO(partition);
     const Blueprint measured = blueprint(
         task, joined(joined(wide, stops), {std::string("pipeline.partition=") + partition}));
-    CHECK(measured.experiment.pipeline().cut_size() >= 2);
+    CHECK(measured.experiment->pipeline().cut_size() >= 2);
     CHECK(relative_distance(run_of(measured.experiment), run_of(experiment(task, stops))) < 1e-5);
   }
 }
@@ -559,7 +560,7 @@ TEST_CASE("mixed is never predicted to be slower than profiled, and does not spl
 
 TEST_CASE("a mixed experiment keeps the cut and the placement that it found", "[apps]") {
   const Blueprint found = blueprint(kSix, pipe(2, {"pipeline.partition=mixed"}));
-  const proto::Pipeline& pipeline = found.experiment.pipeline();
+  const proto::Pipeline& pipeline = found.experiment->pipeline();
   REQUIRE(pipeline.stage_of_size() >= 2);
   CHECK(pipeline.cut_size() + 1 == pipeline.stage_of_size());
   CHECK(found.schedule->chunks == pipeline.stage_of_size());
@@ -574,7 +575,7 @@ TEST_CASE("a mixed experiment keeps the cut and the placement that it found", "[
   CHECK(given.cut == std::vector<std::int64_t>{0, 1, 2});
   CHECK(given.schedule->placement == std::vector<std::int32_t>{1, 0, 1});
   CHECK(blueprint(kSix, pipe(1, {"pipeline.partition=mixed"}))
-            .experiment.pipeline()
+            .experiment->pipeline()
             .stage_of()
             .empty());
 }
@@ -671,7 +672,7 @@ TEST_CASE("a search finds grids that run as they are printed, within the limits"
     if (i > 0) {
       CHECK(grid.seconds > (*grids)[i - 1].seconds * 0.96);  // those within 2 % are by memory
     }
-    proto::Experiment e = b.experiment;
+    BoxedExperiment e = b.experiment;
     for (const std::string& set : grid.sets) {
       INFO(set);
       REQUIRE(set_value(e, set));

@@ -103,7 +103,7 @@ std::string refused(const Played& before, const Options& set) {
   return made.error().message;
 }
 
-proto::Experiment tiny(const Options& set) {
+BoxedExperiment tiny(const Options& set) {
   return experiment(tiny_task("12,10,9,8"), joined(kFlushed, set));
 }
 

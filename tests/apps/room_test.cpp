@@ -3,6 +3,7 @@
 #include "apps/plan/room.hpp"
 
 #include "apps/presets/presets.hpp"
+#include "experiment.pb.h"
 #include "tests/support/catch.hpp"
 #include "tests/support/program.hpp"
 

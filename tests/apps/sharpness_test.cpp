@@ -1,6 +1,7 @@
 // Sharpness: against the closed form of a quadratic, the relations that it must have anywhere, and the verb.
 #include "apps/run/sharpness.hpp"
 
+#include "experiment.pb.h"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 #include "tests/support/program.hpp"
@@ -251,11 +252,11 @@ TEST_CASE("f is without dropout, and by the batch's statistics", "[apps]") {
   const auto report = measure_sharpness(*b, {.epsilons = {1e-3}});
   REQUIRE(report);
   Blueprint other = *b;
-  other.experiment.set_seed(77);  // of dropout; the weights are given
+  other.experiment->set_seed(77);  // of dropout; the weights are given
   other.start.clear();
   Stream stream(Device{});
   Weights weights;
-  for (Tensor& slice : b->chunks[0]->initial_slices(stream, b->experiment.seed())) {
+  for (Tensor& slice : b->chunks[0]->initial_slices(stream, b->experiment->seed())) {
     weights.push_back({.values = std::move(slice)});
   }
   auto buffers = b->chunks[0]->initial_buffers(stream);

@@ -4,6 +4,7 @@
 
 #include "apps/presets/presets.hpp"
 #include "apps/run/run.hpp"
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "runtime/data/memory.hpp"
 #include "tests/support/catch.hpp"

@@ -3,6 +3,7 @@
 #include "apps/watch/now.hpp"
 #include "apps/watch/page.hpp"
 #include "apps/watch/watched.hpp"
+#include "experiment.pb.h"
 #include "kernels/check.hpp"
 #include "runtime/record/output_file.hpp"
 #include "runtime/serve/http.hpp"

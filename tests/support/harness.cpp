@@ -2,6 +2,7 @@
 
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/hosts.hpp"
+#include "experiment.pb.h"
 #include "kernels/stream.hpp"
 #include "kernels/update.hpp"
 #include "messages/experiment.hpp"
@@ -129,7 +130,7 @@ Options joined(Options a, const Options& b) {
   return a;
 }
 
-proto::Experiment experiment(std::string_view text, const std::vector<std::string>& assignments) {
+BoxedExperiment experiment(std::string_view text, const std::vector<std::string>& assignments) {
   auto parsed = parse_experiment(text, "test");
   INFO((parsed ? std::string() : parsed.error().message));
   REQUIRE(parsed);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "apps/topologies/blueprint.hpp"
-#include "experiment.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/driver.hpp"
 
@@ -25,8 +25,7 @@ Options joined(Options a, const Options& b);
 
 /// An experiment from textproto and assignments, resolved. Fails the test where anything is wrong
 /// with it. Its learning rate is as written unless they have replicas.rate_factor.
-proto::Experiment experiment(std::string_view text,
-                             const std::vector<std::string>& assignments = {});
+BoxedExperiment experiment(std::string_view text, const std::vector<std::string>& assignments = {});
 
 struct Outcome {
   Ending ending;

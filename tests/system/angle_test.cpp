@@ -16,7 +16,7 @@ using namespace troupe::test;
 
 namespace {
 
-proto::Experiment task(const Options& set, const std::string& activation = "relu") {
+BoxedExperiment task(const Options& set, const std::string& activation = "relu") {
   return experiment(tiny_task("24,20,16", activation), set);
 }
 

@@ -18,12 +18,12 @@ struct Times {
   double f, b, w;
 };
 
-proto::Experiment timed(const std::string& schedule,
-                        int K,
-                        int M,
-                        int N,
-                        Times t,
-                        const std::vector<std::string>& more = {}) {
+BoxedExperiment timed(const std::string& schedule,
+                      int K,
+                      int M,
+                      int N,
+                      Times t,
+                      const std::vector<std::string>& more = {}) {
   std::string widths = "6";
   for (int i = 2; i < 2 * K; ++i) {
     widths += ",6";

@@ -3,6 +3,7 @@
 #include "apps/topologies/checks.hpp"
 
 #include "apps/run/phases.hpp"
+#include "experiment.pb.h"
 #include "messages/experiment.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -29,7 +30,7 @@ struct Refused {
 
 using Cases = std::map<std::string, Refused>;
 
-proto::Experiment task(const std::vector<std::string>& set = {}) {
+BoxedExperiment task(const std::vector<std::string>& set = {}) {
   return experiment(tiny_task("10,9,8"), set);
 }
 
@@ -66,7 +67,7 @@ bool begins_with_a_key(const std::string& sentence) {
 }
 
 /// Of a network with batch norm.
-proto::Experiment normalised(const std::vector<std::string>& set) {
+BoxedExperiment normalised(const std::vector<std::string>& set) {
   return experiment(
       "model { layers { layer { dense { outputs: 4 } } layer { batch_norm {} } layer { dense {} } "
       "} "
@@ -324,7 +325,7 @@ const Cases& of_blueprints() {
 }  // namespace
 
 TEST_CASE("each row refuses what it names, and says so", "[checks]") {
-  const proto::Experiment right = task();
+  const BoxedExperiment right = task();
   for (const Constraint<proto::Experiment>& row : experiment_checks()) {
     CAPTURE(row.name);
     CHECK(row.complaint(right) == "");
@@ -333,7 +334,7 @@ TEST_CASE("each row refuses what it names, and says so", "[checks]") {
     }
     REQUIRE(of_experiments().count(std::string(row.name)) == 1);
     const Refused& refused = of_experiments().at(std::string(row.name));
-    const proto::Experiment wrong = task(refused.set);
+    const BoxedExperiment wrong = task(refused.set);
     const std::string sentence = row.complaint(wrong);
     CHECK_THAT(sentence, Catch::Contains(refused.says));
     CHECK(begins_with_a_key(sentence));
@@ -357,11 +358,11 @@ TEST_CASE("each row about data, network, schedule or chunks refuses what it name
       ++rows;
       REQUIRE(of_blueprints().count(std::string(row.name)) == 1);
       const Refused& refused = of_blueprints().at(std::string(row.name));
-      const proto::Experiment wrong = row.name == "sandblaster_without_batch_norm" ||
-                                              row.name == "statistics_of_the_best" ||
-                                              row.name == "copies_without_statistics"
-                                          ? normalised(refused.set)
-                                          : task(refused.set);
+      const BoxedExperiment wrong = row.name == "sandblaster_without_batch_norm" ||
+                                            row.name == "statistics_of_the_best" ||
+                                            row.name == "copies_without_statistics"
+                                        ? normalised(refused.set)
+                                        : task(refused.set);
       CHECK(check_experiment(wrong));
       const std::string sentence = told(wrong);
       CHECK_THAT(sentence, Catch::Contains(refused.says));
@@ -427,9 +428,9 @@ TEST_CASE("faults leave hosts and links time between them", "[checks]") {
 }
 
 TEST_CASE("faults are for the virtual clock alone", "[checks]") {
-  const proto::Experiment seeded = task({"clock.faults.seed=3"});  // and nothing goes wrong
+  const BoxedExperiment seeded = task({"clock.faults.seed=3"});  // and nothing goes wrong
   CHECK(check_clock(seeded, false));
-  const proto::Experiment lossy = task({"clock.faults.wire.loss=0.1"});
+  const BoxedExperiment lossy = task({"clock.faults.wire.loss=0.1"});
   CHECK(check_clock(lossy, true));
   REQUIRE_FALSE(check_clock(lossy, false));
   CHECK_THAT(check_clock(lossy, false).error().message, Catch::EndsWith("use troupe sim"));
@@ -442,16 +443,16 @@ TEST_CASE("the clock's rows, and a later phase's, come before the first one's da
     REQUIRE_FALSE(made);
     return made.error().message;
   };
-  proto::Experiment held = task(nowhere);
+  BoxedExperiment held = task(nowhere);
   REQUIRE(set_value(held, "clock.workers.hold_back=[2]"));
   CHECK_THAT(said(held, true), Catch::StartsWith("clock.workers.hold_back"));
   CHECK_THAT(said(held, false), !Catch::Contains("hold_back"));
-  proto::Experiment two = task(nowhere);
+  BoxedExperiment two = task(nowhere);
   two.add_phases()->set_name("one");
   two.add_phases()->set_name("two");
-  two.mutable_phases(1)->add_set("pipeline.micro_batches=3");
+  two->mutable_phases(1)->add_set("pipeline.micro_batches=3");
   CHECK_THAT(said(two, false), Catch::StartsWith("phases[1]: pipeline.micro_batches: 3"));
-  const proto::Experiment shared = task({"replicas.exchange=hogwild", "record.order=true"});
+  const BoxedExperiment shared = task({"replicas.exchange=hogwild", "record.order=true"});
   CHECK(check_clock(shared, true));
   REQUIRE_FALSE(check_clock(shared, false));
   CHECK_THAT(check_clock(shared, false).error().message, Catch::StartsWith("record.order: "));

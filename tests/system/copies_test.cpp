@@ -9,8 +9,10 @@
 #include "apps/topologies/placement.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/run_bounds.hpp"
+#include "experiment/clock.pb.h"
 #include "kernels/random.hpp"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 #include "runtime/system/agenda.hpp"
 #include "runtime/system/faults.hpp"
 #include "tests/support/catch.hpp"
@@ -33,7 +35,7 @@ namespace {
 
 /// Three replicas on host 0, and each copy of the servers on a host of its own. A mini-batch takes a second in the mean,
 /// and a message between hosts some time, in which things can happen.
-proto::Experiment task(int copies, const Options& set) {
+BoxedExperiment task(int copies, const Options& set) {
   return experiment(tiny_task("10,9", "relu"),
                     joined({"replicas.count=3",
                             "stop.updates=60",
@@ -362,7 +364,7 @@ TEST_CASE("the Witness sees that an update is acknowledged which a copy does not
 namespace {
 
 /// Copies of all stages and servers, over `copies` + 2 hosts behind the Director's, none of which has two of the same.
-proto::Experiment stages_task(int copies, const Options& set) {
+BoxedExperiment stages_task(int copies, const Options& set) {
   const Options several{"placement.copies=[\"*=" + std::to_string(copies) + "\"]",
                         concat("clock.faults.hosts=", copies + 3)};
   return experiment(tiny_task("10,9,8", "relu"),
@@ -460,7 +462,8 @@ std::vector<float> play(const proto::Experiment& e,
   INFO((blueprint ? "" : blueprint.error().message));
   REQUIRE(blueprint);
   Cast cast = build_cast(*blueprint);
-  const TimeModel times(e.clock(), blueprint->times, e.seed(), 3, blueprint->sizes);
+  const TimeModel times(
+      sections::clock(e), blueprint->times, sections::seed(e), 3, blueprint->sizes);
   Nothing records;
   Faults faults = make_faults(*blueprint, cast);
   Witness witness(state.has_value());

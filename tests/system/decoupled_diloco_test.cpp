@@ -2,6 +2,8 @@
 // what came, every movement is counted from the outer weights that its replica took over last and once, and
 // nobody ever waits: not for the slow, the dead or servers far away.
 #include "apps/topologies/topology.hpp"
+#include "experiment/data.pb.h"
+#include "messages/sections.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 
@@ -32,7 +34,7 @@ const Options kUneven{"clock.forward.seconds=[1]",
                       "clock.workers.slowness=[1,1.3,4]",
                       "clock.exchange.seconds=[0.2]"};
 
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   return experiment(tiny_task("16,14,12"),
                     joined({"replicas.count=3",
                             "replicas.exchange.diloco.period=6",
@@ -60,7 +62,7 @@ double length_of(const Doubles& v, std::int64_t from, std::int64_t n) {
 class OuterLoops {
  public:
   explicit OuterLoops(const proto::Experiment& e)
-      : rows_(static_cast<double>(e.data().batch_size())) {
+      : rows_(static_cast<double>(sections::data(e).batch_size())) {
     const auto made = make_blueprint(e);
     REQUIRE(made);
     for (const auto& chunk : made->chunks) {
@@ -268,7 +270,7 @@ TEST_CASE("every outer step is the equations' of the movements in it", "[system]
                                     "pipeline.schedule=async_one_f_one_b",
                                     "pipeline.weights=stash"})}) {
     INFO(set.back());
-    const proto::Experiment e = task(set);
+    const BoxedExperiment e = task(set);
     OuterLoops loops(e);
     const Outcome done = run(e, {.lose = [&](ActorId to, const Message& message) {
                                loops.see(to, message);
@@ -309,11 +311,11 @@ TEST_CASE("no replica waits: for a slow one, a quorum of all, or servers far awa
 
 TEST_CASE("a slow replica sends after fewer mini-batches, as its speed is", "[system][replicas]") {
   std::map<std::int32_t, std::set<std::int64_t>> periods;
-  const proto::Experiment e = task(joined(kSteady,
-                                          {"clock.workers.slowness=[1,2,4]",
-                                           "replicas.exchange.diloco.period=12",
-                                           kMode + "fragments=1",
-                                           "stop.updates=60"}));
+  const BoxedExperiment e = task(joined(kSteady,
+                                        {"clock.workers.slowness=[1,2,4]",
+                                         "replicas.exchange.diloco.period=12",
+                                         kMode + "fragments=1",
+                                         "stop.updates=60"}));
   const Outcome done = run(e, {.lose = [&](ActorId, const Message& message) {
                              if (const auto* m = get_if<Upload>(&message); m && m->sequence > 3) {
                                periods[m->stamp.replica].insert(m->contribution.mini_batches);

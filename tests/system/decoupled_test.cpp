@@ -121,7 +121,7 @@ const auto no_signal = [](const ModuleContext&) {
   return std::make_shared<Given>();
 };
 
-proto::Experiment task(const Options& set, const std::string& hidden = "24,20,16") {
+BoxedExperiment task(const Options& set, const std::string& hidden = "24,20,16") {
   REQUIRE(kRegistered);
   return experiment(tiny_task(hidden, "relu"), set);
 }
@@ -311,7 +311,7 @@ TEST_CASE("replicas have the same feedback", "[system]") {
 
 TEST_CASE("an unlocked module goes on when those behind it have stopped for good", "[system]") {
   const auto updates = [](const Options& set, std::int32_t chunk) {
-    const proto::Experiment e = task(with({"pipeline.stages=3"}, set));
+    const BoxedExperiment e = task(with({"pipeline.stages=3"}, set));
     ActorId last = 0;
     const Outcome outcome = run(e,
                                 {.lose =

@@ -2,6 +2,7 @@
 // flush. They are held, bit for bit, against the papers' own loops over iterations, which know no pipe,
 // no schedule and no actors.
 #include "kernels/update.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 #include "tests/support/catch.hpp"
@@ -31,10 +32,10 @@ class PapersLoop {
       : b_(b),
         kept_(kept),
         optimizer_(b.experiment, rate_of(b), 0, 0),
-        order_(b.data->size(Split::train), b.sizes, b.experiment.seed()) {
+        order_(b.data->size(Split::train), b.sizes, sections::seed(*b.experiment)) {
     for (const auto& chunk : b.chunks) {
       modules_.push_back({.chunk = chunk});
-      for (const Tensor& w : chunk->initial_slices(stream_, b.experiment.seed())) {
+      for (const Tensor& w : chunk->initial_slices(stream_, sections::seed(*b.experiment))) {
         modules_.back().weights.push_back({.values = w});
         modules_.back().velocity.push_back(stream_.allocate(w.shape()));
         fill(stream_, modules_.back().velocity.back(), 0);
@@ -79,7 +80,7 @@ class PapersLoop {
 
   Pass pass(std::int64_t batch) {
     return {.stream = stream_,
-            .seed = b_.experiment.seed(),
+            .seed = sections::seed(*b_.experiment),
             .first_sample = b_.sizes.samples_before(batch)};
   }
 
@@ -152,7 +153,7 @@ std::vector<float> by_the_paper(const proto::Experiment& e, Kept kept) {
   return PapersLoop(*blueprint, kept).run();
 }
 
-proto::Experiment modules(int count, const std::vector<std::string>& more) {
+BoxedExperiment modules(int count, const std::vector<std::string>& more) {
   std::vector<std::string> set{concat("pipeline.stages=", count),
                                "pipeline.schedule=async_one_f_one_b",
                                "optimizer.learning_rate=0.02"};
@@ -176,7 +177,7 @@ const std::vector<std::string> kReplayed{"pipeline.weights=latest",
 TEST_CASE("decoupled delayed gradients are PipeDream's stash, bit for bit", "[system]") {
   for (const int K : {1, 2, 3, 4}) {
     INFO("K " << K);
-    const proto::Experiment e = modules(K, kDelayed);
+    const BoxedExperiment e = modules(K, kDelayed);
     const std::vector<float> paper = by_the_paper(e, Kept::activations);
     CHECK(same(trained(e), paper));
     // The loop can tell: with more than one module its weights are those of no other pipeline.
@@ -188,7 +189,7 @@ TEST_CASE("decoupled delayed gradients are PipeDream's stash, bit for bit", "[sy
 TEST_CASE("features replay is recomputation at the newest weights, bit for bit", "[system]") {
   for (const int K : {1, 2, 3, 4}) {
     INFO("K " << K);
-    const proto::Experiment e = modules(K, kReplayed);
+    const BoxedExperiment e = modules(K, kReplayed);
     const std::vector<float> paper = by_the_paper(e, Kept::inputs);
     CHECK(same(trained(e), paper));
     CHECK(same(trained(modules(K, kDelayed)), paper) == (K == 1));

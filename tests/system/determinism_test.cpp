@@ -46,8 +46,8 @@ std::vector<std::vector<std::string>> combinations() {
   return all;
 }
 
-proto::Experiment small(const std::vector<std::string>& with,
-                        const std::vector<std::string>& more = {}) {
+BoxedExperiment small(const std::vector<std::string>& with,
+                      const std::vector<std::string>& more = {}) {
   std::vector<std::string> set{"pipeline.stages=3",
                                "data.batch_size=12",
                                "stop.updates=12",

@@ -47,7 +47,7 @@ Options together(const Options& more) {
                 more);
 }
 
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   return experiment(tiny_task("16,14"), set);
 }
 
@@ -191,7 +191,7 @@ Gradient led_to(const proto::Experiment& e,
 
 /// Runs `set`, and checks that it ends where the equations do.
 Clipped check(const Options& set, const Equations& as) {
-  const proto::Experiment e = task(together(set));
+  const BoxedExperiment e = task(together(set));
   const Seen seen = watched(e);
   Clipped clipped;
   const Gradient due = led_to(e, seen, as, clipped);

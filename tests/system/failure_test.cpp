@@ -2,7 +2,9 @@
 #include "actors/run/director.hpp"
 #include "apps/run/run.hpp"
 #include "apps/topologies/cast.hpp"
+#include "experiment/clock.pb.h"
 #include "messages/pipeline.hpp"
+#include "messages/sections.hpp"
 #include "messages/weights.hpp"
 #include "runtime/schemes/rules/rule.hpp"
 #include "runtime/system/agenda.hpp"
@@ -72,7 +74,7 @@ TEST_CASE("the Director ends the run when any actor throws, with its name and ca
         }
         member.machine = std::make_unique<Failing>(std::move(member.machine), 7);
         Deaf deaf;
-        const TimeModel times(b.experiment.clock(), b.times, 1);
+        const TimeModel times(sections::clock(*b.experiment), b.times, 1);
         const auto start = std::chrono::steady_clock::now();
         Ending ending;
         if (threads) {
@@ -234,7 +236,7 @@ TEST_CASE("duplicated pushes and pulls do no harm", "[system]") {
   const auto train = [&](bool twice) {
     Cast cast = build_cast(b);
     Deaf deaf;
-    const TimeModel times(b.experiment.clock(), b.times, 1);
+    const TimeModel times(sections::clock(*b.experiment), b.times, 1);
     Agenda agenda(cast, times, deaf, nullptr);
     if (twice) {
       agenda.lose = [&](ActorId to, const Message& message) {

@@ -353,7 +353,7 @@ TEST_CASE("under whatever faults, by seed, a run ends as documented and breaks n
       all += " --set " + assignment;
     }
     INFO("seed " << seed << ":" << all);
-    const proto::Experiment e = experiment(tiny_task("6,5", "relu"), set);
+    const BoxedExperiment e = experiment(tiny_task("6,5", "relu"), set);
     const Outcome once = run(e);
     INFO(once.broken << " " << once.ending.cause);
     CHECK(once.broken.empty());

@@ -24,7 +24,7 @@ using namespace troupe::test;
 namespace {
 
 /// Three replicas, whose mini-batches take a second in the mean.
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   return experiment(tiny_task("10,9", "relu"),
                     joined({"replicas.count=3",
                             "stop.updates=60",

@@ -1,6 +1,7 @@
 // What feedback alignment puts fixed random numbers in the place of: the weights by which layers multiply, and nothing
 // else that a backward reads. The trajectory is in literal_modules_test.
 #include "kernels/random.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/decoupled/decoupled.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -22,7 +23,7 @@ struct Names {
 };
 
 Names read_by_backwards(const std::string& text, const Options& set) {
-  const proto::Experiment e = experiment(text, joined({"decoupled=feedback_alignment"}, set));
+  const BoxedExperiment e = experiment(text, joined({"decoupled=feedback_alignment"}, set));
   const auto b = make_blueprint(e);
   INFO((b ? "" : b.error().message));
   REQUIRE(b);
@@ -35,7 +36,7 @@ Names read_by_backwards(const std::string& text, const Options& set) {
       forward.push_back({.values = stream.allocate({size})});
       fill(stream, forward.back().values, 0.25);  // what no parameter starts with
     }
-    const std::vector<Tensor> feedback = chunk.initial_slices(stream, mix(e.seed() + 1));
+    const std::vector<Tensor> feedback = chunk.initial_slices(stream, mix(sections::seed(e) + 1));
     const Weights backward = module_signal(*b, c, stream)->backward(forward);
     REQUIRE(backward.size() == forward.size());
     for (const ParameterLayout::Entry& entry : chunk.layout().entries) {

@@ -5,6 +5,8 @@
 //   - bytes and times are those of the messages; a run repeats, and goes on from any moment, in every bit
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/exchange.hpp"
+#include "experiment/clock.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -31,7 +33,7 @@ const Options kTwoStages{"pipeline.stages=2",
                          "replicas.shards=2"};
 
 /// Four replicas whose speeds differ and vary, in two groups.
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   return experiment(tiny_task("16,14"),
                     joined({"replicas.count=4",
                             kHalos + "groups=2",
@@ -174,10 +176,10 @@ std::vector<float> play(const proto::Experiment& e,
   auto blueprint = make_blueprint(e);
   REQUIRE(blueprint);
   Cast cast = build_cast(*blueprint);
-  const TimeModel times(e.clock(),
+  const TimeModel times(sections::clock(e),
                         blueprint->times,
-                        e.seed(),
-                        static_cast<std::int32_t>(e.replicas().count()),
+                        sections::seed(e),
+                        static_cast<std::int32_t>(sections::replica_count(e)),
                         blueprint->sizes);
   Agenda agenda(cast, times, nobody, nullptr);
   if (state) {
@@ -208,7 +210,7 @@ TEST_CASE("what a group has sent up and what its server has kept is what it has 
       continue;  // has no residual
     }
     INFO(name);
-    const proto::Experiment e =
+    const BoxedExperiment e =
         task(joined(kTwoStages, {chosen("up", name), "replicas.codec.feedback=on"}));
     const auto blueprint = make_blueprint(e);
     REQUIRE(blueprint);
@@ -394,7 +396,7 @@ TEST_CASE("halos with codecs goes on from any moment as in one piece", "[system]
            {"replicas.codec.up=powersgd", "replicas.codec.down=int4_block"},
            {"replicas.codec.up=random_k"}}) {
     INFO(codecs.front());
-    const proto::Experiment e = task(joined(kTwoStages, joined(codecs, {"stop.updates=20"})));
+    const BoxedExperiment e = task(joined(kTwoStages, joined(codecs, {"stop.updates=20"})));
     std::set<int> moments;
     for (int i = 1; i <= 12; ++i) {
       moments.insert(i * 131);

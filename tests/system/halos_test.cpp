@@ -32,7 +32,7 @@ const Options kUneven{"clock.forward.seconds=[1]",
                       "clock.input_gradient.seconds=[0]",
                       "clock.weight_gradient.seconds=[0]"};
 
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   return experiment(tiny_task("16,14"),
                     joined(kUneven, joined({"replicas.count=4", "stop.updates=80"}, set)));
 }

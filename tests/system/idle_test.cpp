@@ -24,7 +24,7 @@ constexpr double kExact = 1e-9;  // shares
 
 enum : std::size_t { kData, kActivation, kError, kWeights };
 
-proto::Experiment timed(const std::vector<std::string>& more) {
+BoxedExperiment timed(const std::vector<std::string>& more) {
   std::vector<std::string> set{"clock.forward.seconds=1",
                                "clock.input_gradient.seconds=1",
                                "clock.weight_gradient.seconds=1",

@@ -47,7 +47,7 @@ Options buffered(std::int64_t size, const Options& more = {}) {
   return joined(joined(joined(kThree, kSeconds), method), more);
 }
 
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   return experiment(tiny_task("24,20,16", "relu"), set);
 }
 

@@ -3,6 +3,8 @@
 // is refused.
 #include "actors/exchange/alone.hpp"
 #include "actors/pipeline/parameter_shard.hpp"
+#include "experiment/clock.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 #include "runtime/schemes/schedules/timeline.hpp"
 #include "tests/support/catch.hpp"
@@ -24,7 +26,7 @@ const Options kOneValue{
 
 const Options kKickback{"decoupled=kickback"};
 
-proto::Experiment task(const std::string& hidden, const Options& set) {
+BoxedExperiment task(const std::string& hidden, const Options& set) {
   return experiment(tiny_task(hidden, "relu"), joined(kOneValue, set));
 }
 
@@ -62,7 +64,7 @@ std::vector<float> values_of(const std::vector<Tensor>& slices) {
 
 /// Plain SGD from the weights that `start` makes.
 Trained train_from(const SetWeights& start, const std::string& hidden, const Options& set) {
-  const proto::Experiment e = task(hidden, joined({"optimizer.rule=sgd"}, set));
+  const BoxedExperiment e = task(hidden, joined({"optimizer.rule=sgd"}, set));
   const auto b = make_blueprint(e);
   REQUIRE(b);
   Trained trained;
@@ -72,7 +74,7 @@ Trained train_from(const SetWeights& start, const std::string& hidden, const Opt
     };
     Stream stream(Device{});
     for (std::size_t c = 0; c < b->chunks.size(); ++c) {
-      std::vector<Tensor> slices = b->chunks[c]->initial_slices(stream, e.seed());
+      std::vector<Tensor> slices = b->chunks[c]->initial_slices(stream, sections::seed(e));
       start(c, slices);
       trained.first.push_back(values_of(slices));
       const auto chunk = static_cast<std::int32_t>(c);
@@ -185,7 +187,7 @@ TEST_CASE("the influence is made with the forward, and known to the plan", "[sys
   REQUIRE(kicked);
   REQUIRE(direct);
   const double batch = 16;
-  const double flops = kicked->experiment.clock().flops();
+  const double flops = sections::clock(kicked->experiment).flops();
   const std::vector<double> influence{0, 2.0 * 24 * 20, 2.0 * 20 * 16, 2.0 * 16};
   for (std::size_t c = 0; c < 4; ++c) {
     CHECK(kicked->times[c].forward - direct->times[c].forward ==
@@ -197,7 +199,7 @@ TEST_CASE("the influence is made with the forward, and known to the plan", "[sys
                                   "clock.link.seconds=[0.25]",
                                   "clock.input_gradient.seconds=[1]",
                                   "clock.weight_gradient.seconds=[1]"});
-  const proto::Experiment e = task("24,20,16", joined(seconds, kKickback));
+  const BoxedExperiment e = task("24,20,16", joined(seconds, kKickback));
   const auto timed = make_blueprint(e);
   REQUIRE(timed);
   CHECK(simulate(*timed->schedule, timed->times, timed->batches).end ==

@@ -1,7 +1,9 @@
 // Policies whose backward reads other weights than its forward, against a hand-written loop over a
 // small network in double. One layer a stage, so that a layer's delay is its stage's and the weights
 // that an error passes on its way back are seen in the layers before.
+#include "experiment/data.pb.h"
 #include "kernels/stream.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/batch.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -25,7 +27,7 @@ constexpr int kUpdates = 60;
 constexpr double kRate = 0.05;
 constexpr double kGamma = 0.9;
 
-proto::Experiment task(const std::string& policy, const std::vector<std::string>& more = {}) {
+BoxedExperiment task(const std::string& policy, const std::vector<std::string>& more = {}) {
   const std::string to = policy.find('=') == std::string::npos ? "weights=" : "weights.";
   std::vector<std::string> set{"pipeline.stages=4",
                                "pipeline.schedule=async_one_f_one_b",
@@ -137,8 +139,9 @@ std::vector<float> by_hand(const proto::Experiment& e, const Policy& policy) {
   REQUIRE(next == start.end());
 
   Stream stream{Device{}};
-  BatchOrder order(made->data->size(Split::train), e.data().batch_size(), e.seed());
-  const auto rows = static_cast<std::size_t>(e.data().batch_size());
+  BatchOrder order(
+      made->data->size(Split::train), sections::data(e).batch_size(), sections::seed(e));
+  const auto rows = static_cast<std::size_t>(sections::data(e).batch_size());
   for (std::int64_t b = 0; b < kUpdates; ++b) {
     const Batch batch =
         gather_batch(stream, *made->data, Split::train, order.indices(b, 0, 1), order.epoch(b));

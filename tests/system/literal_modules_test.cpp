@@ -1,7 +1,9 @@
 // Decoupled modules against the papers' equations: each method as a loop over mini-batches in double, which knows no
 // kernels, actors or messages. The weights at the end agree to float32's rounding, and each loop tells its method from a
 // near one.
+#include "experiment/model.pb.h"
 #include "kernels/random.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/decoupled/decoupled.hpp"
 #include "tests/support/catch.hpp"
@@ -58,13 +60,13 @@ class Loop {
  public:
   Loop(const std::string& text, const Options& set) : e_(experiment(text, set)), b_(blueprint(e_)) {
     for (const auto& chunk : b_.chunks) {
-      modules.emplace_back(parts_of(*chunk), initial_parameters(*chunk, e_.seed()));
+      modules.emplace_back(parts_of(*chunk), initial_parameters(*chunk, sections::seed(e_)));
     }
   }
 
   /// One call a mini-batch.
   std::vector<double> run(const std::function<void()>& step) {
-    BatchOrder order(b_.data->size(Split::train), b_.sizes, e_.seed());
+    BatchOrder order(b_.data->size(Split::train), b_.sizes, sections::seed(e_));
     for (std::int64_t batch = 0; batch < b_.batches; ++batch) {
       const auto sample = gather_batch(
           stream_, *b_.data, Split::train, order.indices(batch, 0, 1), order.epoch(batch));
@@ -105,29 +107,30 @@ class Loop {
 
   /// A predictor of module k, linear: M(h) = h A^T + a.
   DoubleModule predictor(std::size_t k) const {
-    return {{DoublePart::dense}, initial_parameters(*b_.predictors[k], e_.seed())};
+    return {{DoublePart::dense}, initial_parameters(*b_.predictors[k], sections::seed(e_))};
   }
 
   DoubleModule input_predictor(std::size_t k) const {
-    return {{DoublePart::dense}, initial_parameters(*b_.input_predictors[k - 1], e_.seed())};
+    return {{DoublePart::dense},
+            initial_parameters(*b_.input_predictors[k - 1], sections::seed(e_))};
   }
 
   /// A head of module k with one hidden layer.
   DoubleModule head(std::size_t k) const {
     return {{DoublePart::dense, DoublePart::norm, DoublePart::relu, DoublePart::dense},
-            initial_parameters(*b_.predictors[k], e_.seed()),
+            initial_parameters(*b_.predictors[k], sections::seed(e_)),
             false};
   }
 
   /// A fixed random matrix (outputs of the network, width of h(k)).
   Matrix fixed(const std::string& what, std::size_t k, std::int64_t width) {
     const auto outputs = static_cast<std::int64_t>(modules.back().parameters[0].rows);
-    return matrix_of(feedback_matrix(stream_, e_.seed(), concat(what, k), outputs, width));
+    return matrix_of(feedback_matrix(stream_, sections::seed(e_), concat(what, k), outputs, width));
   }
 
   /// B in place of W^T: as another seed starts the weights, and with `all` the other parameters, too.
   std::vector<Matrix> feedback(std::size_t k, bool all) const {
-    std::vector<Matrix> b = initial_parameters(*b_.chunks[k], mix(e_.seed() + 1));
+    std::vector<Matrix> b = initial_parameters(*b_.chunks[k], mix(sections::seed(e_) + 1));
     for (std::size_t i = 0; i < b.size(); ++i) {
       if (!all && b[i].columns == 1) {
         b[i] = modules[k].parameters[i];
@@ -157,7 +160,7 @@ class Loop {
 
   std::vector<DoublePart> parts_of(const Chunk& chunk) const {
     std::vector<DoublePart> parts;
-    const bool relu = e_.model().mlp().activation() == proto::relu;
+    const bool relu = sections::model(e_).mlp().activation() == proto::relu;
     for (const auto& layer : chunk.layers()) {
       const auto parameters = layer->parameters();
       if (parameters.empty()) {
@@ -166,14 +169,14 @@ class Loop {
       }
       const bool dense = parameters[0].shape.dimensions() == 2;
       parts.push_back(dense ? DoublePart::dense : DoublePart::norm);
-      if (dense && e_.model().has_mlp() && !chunk.last()) {
+      if (dense && sections::model(e_).has_mlp() && !chunk.last()) {
         parts.push_back(relu ? DoublePart::relu : DoublePart::tanh);
       }
     }
     return parts;
   }
 
-  proto::Experiment e_;
+  BoxedExperiment e_;
   Blueprint b_;
   Stream stream_{Device{}};
 };

@@ -230,11 +230,11 @@ TEST_CASE("vertical sync is SGD delayed by K - 1 for every network", "[system][n
        {images(), joined_images(), gpt(true), gpt(false), llama(), lstm()}) {
     for (const char* stages : {"2", "3"}) {
       INFO(network << " K=" << stages);
-      const proto::Experiment e = experiment(network + kRest,
-                                             {"data.batch_size=12",
-                                              std::string("pipeline.stages=") + stages,
-                                              "pipeline.schedule=async_one_f_one_b",
-                                              "pipeline.weights=vertical_sync"});
+      const BoxedExperiment e = experiment(network + kRest,
+                                           {"data.batch_size=12",
+                                            std::string("pipeline.stages=") + stages,
+                                            "pipeline.schedule=async_one_f_one_b",
+                                            "pipeline.weights=vertical_sync"});
       const std::vector<float> expected = delayed_sgd(e, std::stoi(stages) - 1);
       const std::vector<float> weights = run(e).weights;
       if (network == gpt(true)) {  // the tied gradient is summed in another order

@@ -25,7 +25,7 @@ namespace {
 
 using Recast = std::function<void(Cast&)>;
 
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   Options all{"record.order=true", "record.weights=false", "stop.updates=16"};
   all.insert(all.end(), set.begin(), set.end());
   return experiment(tiny_task("10,9,8"), all);
@@ -158,7 +158,7 @@ TEST_CASE("a recorded run is replayed bit for bit, whatever it chose by arrival"
 TEST_CASE("a replay follows its record, not the luck of the day", "[system][replay]") {
   // Runs that differ, of one experiment: two records, two ends, each of them repeated.
   constexpr int kRunsMax = 50;
-  const proto::Experiment e = task({"replicas.count=3", "stop.updates=60"});
+  const BoxedExperiment e = task({"replicas.count=3", "stop.updates=60"});
   const Folder folder;
   std::map<std::string, std::string> folders;  // by weights
   std::map<std::string, RunResult> results;

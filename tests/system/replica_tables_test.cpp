@@ -2,6 +2,8 @@
 // implementation must show. Real actors in virtual time. Accuracies are of 14x14 MNIST, 10,000
 // images, an MLP 196-64-10; apps/docs/replicas.md has the whole tables.
 #include "apps/run/run.hpp"
+#include "experiment/clock.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/system/time_model.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -242,7 +244,8 @@ TEST_CASE("among machines that differ waiting costs the slowest one's time", "[s
       const Options sets{
           "clock.forward=constant", "clock.workers.spread=0.6", concat("seed=", seed)};
       const auto e = experiment(kNoTraining, sets);
-      const TimeModel times(e.clock(), {}, e.seed(), static_cast<std::int32_t>(row.replicas));
+      const TimeModel times(
+          sections::clock(e), {}, sections::seed(e), static_cast<std::int32_t>(row.replicas));
       double slowest = 0;
       double speeds = 0;
       for (std::int32_t r = 0; r < row.replicas; ++r) {

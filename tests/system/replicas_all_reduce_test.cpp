@@ -5,6 +5,7 @@
 //   - bytes and virtual time follow the formulas
 //   - who dies takes the run with him
 #include "apps/run/run.hpp"
+#include "experiment.pb.h"
 #include "messages/peers.hpp"
 #include "messages/weights.hpp"
 #include "runtime/system/agenda.hpp"
@@ -28,7 +29,7 @@ namespace {
 
 using Settings = std::vector<std::string>;
 
-proto::Experiment small(int replicas, const std::string& how, const Settings& more = {}) {
+BoxedExperiment small(int replicas, const std::string& how, const Settings& more = {}) {
   Settings set{"replicas.count=" + std::to_string(replicas),
                "replicas.exchange.synchronous.reduction=" + how,
                "stop.updates=12",
@@ -40,7 +41,7 @@ proto::Experiment small(int replicas, const std::string& how, const Settings& mo
 }
 
 /// R times the batch, one replica.
-proto::Experiment large(int replicas, const Settings& more = {}) {
+BoxedExperiment large(int replicas, const Settings& more = {}) {
   Settings set{"data.batch_size=" + std::to_string(16 * replicas), "stop.updates=12"};
   set.insert(set.end(), more.begin(), more.end());
   return experiment(tiny_task("10,9"), set);
@@ -115,7 +116,7 @@ TEST_CASE("sim twice gives equal weights and order, threads the same weights", "
                      "optimizer.rule=adamw",
                      "optimizer.learning_rate=0.01"}}) {
         INFO(how << " of " << R << " " << (pipeline.empty() ? "" : pipeline[0]));
-        const proto::Experiment e = small(R, how, pipeline);
+        const BoxedExperiment e = small(R, how, pipeline);
         const Outcome first = run(e);
         REQUIRE(first.ending.exit_code == 0);
         const Outcome second = run(e);
@@ -267,7 +268,7 @@ TEST_CASE("through codecs all replicas hold the same bits, too, twice and on thr
           INFO(how << " of " << R << " " << codec << " " << pipeline.size());
           Settings set = pipeline;
           set.push_back("replicas.codec.up" + codec);
-          const proto::Experiment e = small(R, how, set);
+          const BoxedExperiment e = small(R, how, set);
           const Compared one = compare_replicas(e);
           REQUIRE(one.outcome.ending.exit_code == 0);
           CHECK(one.unequal_steps == 0);
@@ -344,14 +345,14 @@ TEST_CASE("bytes and virtual time of an all-reduce are those of the codec's mess
 
 TEST_CASE("a limit of seconds, and a met target, end all replicas at one step", "[system]") {
   for (const bool threads : {false, true}) {
-    const proto::Experiment e = small(3,
-                                      "ring",
-                                      {"stop.updates=0",
-                                       "stop.target_accuracy=0.3",
-                                       "record.evaluate=true",
-                                       "record.evaluate_every=5",
-                                       "pipeline.stages=2",
-                                       "pipeline.schedule=async_one_f_one_b"});
+    const BoxedExperiment e = small(3,
+                                    "ring",
+                                    {"stop.updates=0",
+                                     "stop.target_accuracy=0.3",
+                                     "record.evaluate=true",
+                                     "record.evaluate_every=5",
+                                     "pipeline.stages=2",
+                                     "pipeline.schedule=async_one_f_one_b"});
     const Outcome met = run(e, {.threads = threads});
     REQUIRE(met.ending.exit_code == 0);
     CHECK(met.ending.step % 5 == 0);
@@ -414,7 +415,7 @@ TEST_CASE("a part that comes twice is counted once", "[system]") {
 HarnessOptions in_group(bool threads = false) {
   return {
       .threads = threads, .redesign = [](Blueprint& b) {
-        b.experiment.mutable_replicas()->mutable_exchange()->mutable_synchronous()->set_reduction(
+        b.experiment->mutable_replicas()->mutable_exchange()->mutable_synchronous()->set_reduction(
             proto::Synchronous::nccl);
         b.group_mean = plain_mean;
       }};
@@ -432,7 +433,7 @@ TEST_CASE("with one sum for all replicas the run is that of a ring, up to roundi
                    "record.evaluate=true",
                    "record.evaluate_every=3"}}) {
       INFO(R << " " << (pipeline.empty() ? "" : pipeline[0]));
-      const proto::Experiment e = small(R, "ring", pipeline);
+      const BoxedExperiment e = small(R, "ring", pipeline);
       const Outcome ring = run(e);
       const Compared compared = compare_replicas(e, in_group());
       REQUIRE(compared.outcome.ending.exit_code == 0);

@@ -2,6 +2,8 @@
 // does, and the run is as certain as one without faults.
 #include "apps/topologies/cast.hpp"
 #include "apps/topologies/hosts.hpp"
+#include "experiment.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -25,7 +27,7 @@ using namespace troupe::test;
 namespace {
 
 /// Three replicas; the host of replica 1 crashes and is there again three seconds later.
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   return experiment(tiny_task("10,9", "relu"),
                     joined({"replicas.count=3",
                             "stop.updates=60",
@@ -132,10 +134,10 @@ std::vector<float> play(const proto::Experiment& e,
   auto blueprint = make_blueprint(e);
   REQUIRE(blueprint);
   Cast cast = build_cast(*blueprint);
-  const TimeModel times(e.clock(),
+  const TimeModel times(sections::clock(e),
                         blueprint->times,
-                        e.seed(),
-                        static_cast<std::int32_t>(e.replicas().count()),
+                        sections::seed(e),
+                        static_cast<std::int32_t>(sections::replica_count(e)),
                         blueprint->sizes);
   Watch watch;
   Faults faults = make_faults(*blueprint, cast);
@@ -290,14 +292,14 @@ TEST_CASE("it goes on where the run is: behind what it had sent, and with the sl
 TEST_CASE("who comes back has no velocity, and what the dead had is in no point that is sent",
           "[system][faults]") {
   Abacus::Shared shared;
-  const proto::Experiment e = task({"replicas.rule=dana_zero", "clock.update.seconds=[0.4]"});
+  const BoxedExperiment e = task({"replicas.rule=dana_zero", "clock.update.seconds=[0.4]"});
   const Outcome done =
       run(e,
           {.recast =
                [&](Cast& cast) {
                  Cast::Member& member = test::member(cast, "server-optimizer-0.0");
                  member.machine = std::make_unique<Abacus>(
-                     std::move(member.machine), e.optimizer().momentum(), shared);
+                     std::move(member.machine), sections::optimizer(e).momentum(), shared);
                },
            .record =
                [&](const RecordEntry& entry) {
@@ -331,10 +333,10 @@ TEST_CASE("from a checkpoint a run with a replica that comes back ends as in one
          return m.watch.since_back == 2;
        }}};
   for (const std::string& scheme : kSchemes) {
-    const proto::Experiment e = task({scheme,
-                                      concat("stop.updates=", updates_of(scheme)),
-                                      "replicas.shards=2",
-                                      "clock.faults.wire.delay=0.2"});
+    const BoxedExperiment e = task({scheme,
+                                    concat("stop.updates=", updates_of(scheme)),
+                                    "replicas.shards=2",
+                                    "clock.faults.wire.delay=0.2"});
     for (const auto& [name, when] : moments) {
       INFO(scheme << ": " << name);
       std::optional<Archived> kept;
@@ -382,8 +384,8 @@ TEST_CASE("where nobody can give a replica its weights it cannot come back", "[s
                                    "replicas.exchange=hogwild",
                                    "replicas.exchange.synchronous.reduction=ring"}) {
     INFO(scheme);
-    proto::Experiment e = task({scheme});
-    e.mutable_clock()->clear_exchange();
+    BoxedExperiment e = task({scheme});
+    e->mutable_clock()->clear_exchange();
     const auto made = make_blueprint(e);
     REQUIRE_FALSE(made);
     CHECK(made.error().kind == ErrorKind::usage);

@@ -5,6 +5,8 @@
 //   - every run ends, whoever died
 // A failure names its seed.
 #include "apps/topologies/cast.hpp"
+#include "experiment/clock.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
@@ -203,7 +205,7 @@ std::string play(const Blueprint& b, const Choice& c, std::uint64_t seed, std::i
     stage.machine =
         failing_at(std::move(stage.machine), static_cast<std::int64_t>(random() % (kClocks - 2)));
   }
-  const TimeModel times(random_clock(b.experiment.clock(), c.replicas, random),
+  const TimeModel times(random_clock(sections::clock(*b.experiment), c.replicas, random),
                         b.times,
                         seed,
                         static_cast<std::int32_t>(c.replicas));
@@ -227,7 +229,7 @@ std::string play_with_returns(const Blueprint& b,
     return std::uniform_real_distribution<>(from, to)(random);
   };
   Cast cast = build_cast(b);
-  proto::Faults asked = b.experiment.clock().faults();
+  proto::Faults asked = sections::clock(*b.experiment).faults();
   for (int i = 0; i < 3; ++i) {
     asked.mutable_crashes()->add_at(uniform(0, kClocks));
     asked.mutable_crashes()->add_host(
@@ -241,7 +243,7 @@ std::string play_with_returns(const Blueprint& b,
   }
   Faults faults(asked, seed, host_of, c.replicas + 1);
   Witness witness;
-  const TimeModel times(random_clock(b.experiment.clock(), c.replicas, random),
+  const TimeModel times(random_clock(sections::clock(*b.experiment), c.replicas, random),
                         b.times,
                         seed,
                         static_cast<std::int32_t>(c.replicas));

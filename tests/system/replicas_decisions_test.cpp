@@ -52,7 +52,7 @@ const std::vector<Case> kChoosing{{"gradients that are too late are dropped",
                                     "clock.workers.slowness=[1,2.5]",
                                     "stop.updates=200"}}};
 
-proto::Experiment four_stages(Options set) {
+BoxedExperiment four_stages(Options set) {
   set.insert(set.end(),
              {"pipeline.stages=4",
               "record.evaluate_every=1",

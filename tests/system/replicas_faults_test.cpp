@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int32_t kVictim = 1;
 
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   return experiment(tiny_task("10,9", "relu"),
                     joined({"replicas.count=3",
                             "stop.updates=36",

@@ -5,6 +5,8 @@
 //   - the run's weights and evaluations are the buffer's, whoever has finished
 //   - who dies leaves the others at work
 #include "apps/run/run.hpp"
+#include "experiment/optimizer.pb.h"
+#include "messages/sections.hpp"
 #include "messages/weights.hpp"
 #include "runtime/schemes/optimizers/rate.hpp"
 #include "runtime/system/agenda.hpp"
@@ -31,11 +33,11 @@ Settings with(Settings set, const Settings& more) {
   return set;
 }
 
-proto::Experiment plain(const Settings& more) {
+BoxedExperiment plain(const Settings& more) {
   return experiment(tiny_task("10,9,8"), more);
 }
 
-proto::Experiment hogwild(int replicas, const Settings& more = {}) {
+BoxedExperiment hogwild(int replicas, const Settings& more = {}) {
   const std::string R = std::to_string(replicas);
   return plain(with({"replicas.exchange=hogwild",
                      "replicas.count=" + R,
@@ -185,7 +187,7 @@ TEST_CASE("a gradient is as stale as the others' updates since its copy", "[syst
 
 TEST_CASE("the run's weights are the buffer's after everybody's last update", "[system]") {
   // Replica 0, which evaluates, is done ten times as early as the other.
-  const proto::Experiment e = hogwild(
+  const BoxedExperiment e = hogwild(
       2,
       with(kSlowBackward,
            {"clock.workers.slowness=[1,10]", "record.evaluate=true", "record.evaluate_every=20"}));
@@ -294,8 +296,8 @@ TEST_CASE("a limit of seconds, a met target and an interrupt end all replicas", 
 TEST_CASE("the rate follows the updates of all", "[system]") {
   const Outcome outcome = run(hogwild(4, with(kSlowBackward, {"optimizer.warm_up=100"})));
   REQUIRE(outcome.ending.exit_code == 0);
-  const proto::Experiment e = plain({"optimizer.warm_up=100"});
-  const Rate rate(e.optimizer(), 160);
+  const BoxedExperiment e = plain({"optimizer.warm_up=100"});
+  const Rate rate(sections::optimizer(e), 160);
   for (const AppliedRecord& update : outcome.applied) {
     CHECK(update.rate == rate.at(update.reads.front().forward_version));
   }

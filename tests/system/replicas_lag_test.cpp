@@ -106,20 +106,20 @@ TEST_CASE("of sums of p gradients the mean one is R d / p + (R - 1) (p + 1) / (2
                                                          {2, "replicas.rule=asgd", 1},
                                                          {3, "replicas.rule=asgd", 1},
                                                          {2, "replicas.rule.softsync.n=2", 2}}) {
-    const proto::Experiment e = experiment(tiny_task("8,8,8"),
-                                           {"replicas.count=4",
-                                            rule,
-                                            concat("replicas.exchange.parameter_server.n_push=", p),
-                                            concat("pipeline.stages=", kStages),
-                                            "pipeline.schedule=async_one_f_one_b",
-                                            "pipeline.weights=stash",
-                                            "optimizer.learning_rate=0.002",
-                                            "stop.updates=240",
-                                            "clock.workers.spread=0.1",
-                                            "clock.forward.gamma.shape=4",
-                                            "clock.forward.seconds=[1]",
-                                            "clock.input_gradient.seconds=[1]",
-                                            "clock.weight_gradient.seconds=[1]"});
+    const BoxedExperiment e = experiment(tiny_task("8,8,8"),
+                                         {"replicas.count=4",
+                                          rule,
+                                          concat("replicas.exchange.parameter_server.n_push=", p),
+                                          concat("pipeline.stages=", kStages),
+                                          "pipeline.schedule=async_one_f_one_b",
+                                          "pipeline.weights=stash",
+                                          "optimizer.learning_rate=0.002",
+                                          "stop.updates=240",
+                                          "clock.workers.spread=0.1",
+                                          "clock.forward.gamma.shape=4",
+                                          "clock.forward.seconds=[1]",
+                                          "clock.input_gradient.seconds=[1]",
+                                          "clock.weight_gradient.seconds=[1]"});
     const Outcome done = run(e);
     REQUIRE(done.ending.exit_code == 0);
     std::map<std::int32_t, std::pair<double, int>> lags;  // by chunk: sum, count

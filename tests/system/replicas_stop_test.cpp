@@ -33,7 +33,7 @@ const Options& two_stages(const Options& exchange) {
 }
 
 /// Three replicas of unequal speed behind two shards and links that take their time.
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   return experiment(tiny_task("10", "relu"),
                     joined({"replicas.count=3",
                             "replicas.shards=2",
@@ -129,7 +129,7 @@ TEST_CASE("a run may be stopped at any time, whatever the exchange", "[system][r
     for (const Options& pipeline : {Options{}, two_stages(exchange)}) {
       for (const char* seconds : {"0.5", "3", "6.1", "8.3", "9.7", "13.4", "21.9"}) {
         INFO(exchange.front() << (pipeline.empty() ? "" : ", two stages, ") << " at " << seconds);
-        const proto::Experiment e =
+        const BoxedExperiment e =
             task(joined(joined(exchange, pipeline),
                         {concat("stop.seconds=", seconds), "record.evaluate=true"}));
         const Outcome done = run(e);

@@ -27,7 +27,7 @@ const Options kUneven{"clock.forward.seconds=[1]",
                       "clock.weight_gradient.seconds=[0.5]"};
 
 /// The tiny task, one stage a replica, uneven speeds.
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   return experiment(tiny_task("16,14"), joined(kUneven, set));
 }
 

@@ -5,6 +5,8 @@
 
 #include "apps/run/run.hpp"
 #include "apps/topologies/topology.hpp"
+#include "experiment/clock.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/system/agenda.hpp"
 #include "tests/support/catch.hpp"
@@ -150,8 +152,10 @@ Played play(const Blueprint& b,
     change(cast);
   }
   const ChunkTimes means{.forward = 0.25, .input_gradient = 0.25, .weight_gradient = 0.5};
-  const TimeModel times(
-      b.experiment.clock(), {means}, 1, static_cast<std::int32_t>(b.experiment.replicas().count()));
+  const TimeModel times(sections::clock(*b.experiment),
+                        {means},
+                        1,
+                        static_cast<std::int32_t>(sections::replica_count(*b.experiment)));
   Played played;
   Agenda agenda(cast, times, played.seconds, nullptr);
   agenda.lose = lose;
@@ -330,7 +334,7 @@ TEST_CASE("what sandblaster cannot be is refused", "[sandblaster]") {
 
 TEST_CASE("a way that is not modelled has no seconds", "[sandblaster]") {
   const Blueprint b = blueprint_of(kClasses);
-  const TimeModel times(b.experiment.clock(), modelled_times(b), 1, 4);
+  const TimeModel times(sections::clock(*b.experiment), modelled_times(b), 1, 4);
   CHECK_THROWS(times.link(Message(PartialGradient())));
 }
 

@@ -1,5 +1,6 @@
 // Copies of a stage (pipeline.copies, PipeDream's 1F1B round robin): against a loop over mini-batches in double that knows
 // no stages, and in time.
+#include "messages/sections.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/schedules/timeline.hpp"
 #include "tests/support/catch.hpp"
@@ -21,7 +22,7 @@ constexpr double kApart = 1e-4;     // what a loop for something else is off by,
 using Copies = std::vector<std::int32_t>;
 
 /// Three chunks, the last of which has the loss.
-proto::Experiment task(const Copies& copies, const Options& more = {}) {
+BoxedExperiment task(const Copies& copies, const Options& more = {}) {
   std::string list;
   int stages = 0;
   for (const std::int32_t r : copies) {
@@ -61,10 +62,10 @@ std::vector<double> in_double(const proto::Experiment& e, const Copies& copies) 
     by_update.push_back(
         {DoubleModule(chunk->last() ? std::vector{DoublePart::dense}
                                     : std::vector{DoublePart::dense, DoublePart::tanh},
-                      initial_parameters(*chunk, e.seed()))});
+                      initial_parameters(*chunk, sections::seed(e)))});
   }
   Stream stream{Device{}};
-  BatchOrder order(b->data->size(Split::train), b->sizes, e.seed());
+  BatchOrder order(b->data->size(Split::train), b->sizes, sections::seed(e));
   for (std::int64_t batch = 0; batch < b->batches; ++batch) {
     const auto sample = gather_batch(
         stream, *b->data, Split::train, order.indices(batch, 0, 1), order.epoch(batch));
@@ -178,11 +179,11 @@ TEST_CASE("a forward meets the versions of whole rounds, and its backward the sa
 TEST_CASE("two copies of a stage that takes twice as long make a pipe without idle time",
           "[system]") {
   const auto seconds = [](const Copies& copies, int updates) {
-    const proto::Experiment e = task(copies,
-                                     {"stop.updates=" + std::to_string(updates),
-                                      "clock.forward.seconds=[2,1,1]",
-                                      "clock.input_gradient.seconds=[2,1,1]",
-                                      "clock.weight_gradient.seconds=[2,1,1]"});
+    const BoxedExperiment e = task(copies,
+                                   {"stop.updates=" + std::to_string(updates),
+                                    "clock.forward.seconds=[2,1,1]",
+                                    "clock.input_gradient.seconds=[2,1,1]",
+                                    "clock.weight_gradient.seconds=[2,1,1]"});
     auto b = make_blueprint(e);
     REQUIRE(b);
     const double time = trained(e).seconds;

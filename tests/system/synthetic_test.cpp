@@ -25,7 +25,7 @@ Options with(Options set, const Options& more) {
   return set;
 }
 
-proto::Experiment task(const Options& set) {
+BoxedExperiment task(const Options& set) {
   return experiment(tiny_task("24,20,16", "relu"), set);
 }
 
@@ -297,7 +297,7 @@ TEST_CASE("a module whose own head starts as the network's is trained as by back
   };
   for (const Options& set :
        std::vector<Options>{{}, {"pipeline.micro_batches=4"}, {"pipeline.schedule=sequential"}}) {
-    const proto::Experiment e = task_of(with(set, {"decoupled=greedy"}));
+    const BoxedExperiment e = task_of(with(set, {"decoupled=greedy"}));
     const auto blueprint = make_blueprint(e);
     REQUIRE(blueprint);
     const auto as_the_head = [&](Cast& cast) {

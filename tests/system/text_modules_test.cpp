@@ -34,7 +34,7 @@ const Options kLstm{"model=lstm",
 /// Two modules, and the head is one dense layer.
 const Options kDenseHead{"pipeline.stages=2", "pipeline.cut=[3]"};
 
-proto::Experiment text(const Options& set) {
+BoxedExperiment text(const Options& set) {
   const Options base{"data=text", "data.text.path=" + text_file(), "data.text.context=8"};
   return experiment(
       "data { batch_size: 8 } optimizer { rule: adam learning_rate: 0.01 } stop { updates: 30 } "
@@ -218,7 +218,7 @@ TEST_CASE("texts: a module whose own head starts as the network's is trained as 
   for (const Options& more :
        std::vector<Options>{{}, {"pipeline.micro_batches=4"}, {"pipeline.schedule=sequential"}}) {
     const Options set = joined(network, more);
-    const proto::Experiment e = text(joined(set, {"decoupled=greedy"}));
+    const BoxedExperiment e = text(joined(set, {"decoupled=greedy"}));
     const auto blueprint = make_blueprint(e);
     REQUIRE(blueprint);
     const auto as_the_head = [&](Cast& cast) {

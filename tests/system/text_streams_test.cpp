@@ -22,7 +22,7 @@ namespace {
 const Options kCarried{"model.lstm.carry=true"};
 const Options kEstimated{"model.lstm.carry=true", "model.lstm.future=1"};
 
-proto::Experiment stream_task(const Options& set) {
+BoxedExperiment stream_task(const Options& set) {
   const Options base{"data=text",
                      "data.text.path=" + text_file(),
                      "data.text.context=4",

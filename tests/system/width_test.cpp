@@ -2,7 +2,6 @@
 // same bits whenever it is run, with the delays and views of the pipeline that it stands for.
 #include "apps/plan/traffic.hpp"
 #include "apps/topologies/placement.hpp"
-#include "experiment.pb.h"
 #include "messages/messages.hpp"
 #include "messages/pipeline.hpp"
 #include "runtime/checkpoint/weights.hpp"

@@ -88,6 +88,7 @@ def offence(file, target):
         "messages/update.hpp",
         "messages/experiment.hpp",
         "messages/proto.hpp",
+        "messages/sections.hpp",
     }:
         return "a scheme sees of the messages only the stamp, the update, the experiment and the archive"
     if source == "runtime/schemes" and into == "runtime":

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What the code is like in numbers: figures.py [ROOT ...]. Each ROOT is a tree; two are printed beside each other.
+"""What the code is like in numbers: figures.py [--keys] [ROOT ...]. Each ROOT is a tree; two are printed beside each other.
 
 Lines of the product by folder, functions, long files, classes with many members, flags in actors, kinds of messages, and
 how many sources are compiled again by a change. The last are counted along the includes, source by source: a build with
 unity files compiles their neighbours, too. A key of the experiment changes the header of its section, which
-experiment.pb.h includes; the row tells the median and the largest of the sections.
+experiment.pb.h includes; the row tells the median and the largest of the sections. With --keys each section is told by itself,
+and exit status 1 says that a key of one compiles more sources of the program than MOST_FOR_A_KEY.
 """
 
 import re
@@ -20,6 +21,8 @@ ENDINGS = {".cpp", ".hpp", ".cu", ".cuh", ".proto"}
 SOURCES = {".cpp", ".cu"}
 LONG_FILE = 300
 MANY_MEMBERS = 15
+MOST_FOR_A_KEY = 99
+PARTS_OF_SECTIONS = ("custom", "options")  # they have no keys of their own
 CLASS = re.compile(r"\b(?:class|struct)\s+(\w+)[^;(){}]*\{")
 MEMBER = re.compile(r"\b[a-z]\w*_(?:\s*=[^;]*|\{[^;]*\})?;")
 FLAG = re.compile(r"^\s*bool\s+\w+(?:\s*=[^;(]*|\{[^;(]*\})?;", re.M)
@@ -72,7 +75,8 @@ class Tree:
         return sum(changed in self.reached(f) for f in self.texts if Path(f).suffix in SOURCES and f.startswith("tests/") == tests)
 
     def sections(self):
-        return [f[len("messages/") :].replace(".proto", ".pb.h") for f in self.texts if f.startswith("messages/experiment/") and f.endswith(".proto")]
+        names = (Path(f).stem for f in self.texts if f.startswith("messages/experiment/") and f.endswith(".proto"))
+        return [f"experiment/{name}.pb.h" for name in names if name not in PARTS_OF_SECTIONS]
 
     def rows(self):
         counted = {folder: sum(t.count("\n") for f, t in self.texts.items() if f.startswith(folder + "/")) for folder in PRODUCT}
@@ -95,11 +99,25 @@ class Tree:
         yield "... and tests", f"{statistics.median(keys):g} {keys[-1]}" if keys else self.compiled_for("experiment.pb.h", tests=True)
 
 
+def tell_keys(tree):
+    most = 0
+    for section in tree.sections():
+        counted = tree.compiled_for(section)
+        most = max(most, counted)
+        print(f"{section:30} {counted:4} sources {tree.compiled_for(section, tests=True):4} tests")
+    if most > MOST_FOR_A_KEY:
+        print(f"{MOST_FOR_A_KEY} sources are the most: who reads one section includes that alone (messages/sections.hpp)")
+    return most > MOST_FOR_A_KEY
+
+
 def main():
+    if sys.argv[1:2] == ["--keys"]:
+        return any([tell_keys(Tree(root)) for root in sys.argv[2:] or [Path(__file__).parents[2]]])
     columns = [list(Tree(root).rows()) for root in sys.argv[1:] or [Path(__file__).parents[2]]]
     for row in zip(*columns):
         print(f"{row[0][0]:45}", *(f"{str(value):>12}" for _, value in row))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

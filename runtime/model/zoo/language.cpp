@@ -1,5 +1,8 @@
 // Language models.
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
+#include "experiment/model.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/model/zoo/parts.hpp"
 
 #include <cmath>
@@ -7,7 +10,7 @@
 namespace troupe::zoo {
 
 Result<void> check_lstm(const proto::Experiment& e) {
-  const proto::Lstm& options = e.model().lstm();
+  const proto::Lstm& options = sections::model(e).lstm();
   const auto refuse = [](const char* why) {
     return Error{ErrorKind::usage, why};
   };
@@ -19,22 +22,22 @@ Result<void> check_lstm(const proto::Experiment& e) {
   if (!options.carry()) {
     return {};
   }
-  if (!e.data().text().contiguous()) {
+  if (!sections::data(e).text().contiguous()) {
     return refuse(
         "model.lstm.carry: a sample that does not go on where the one before has ended has no use "
         "for its state; set data.text.contiguous=true");
   }
-  if (e.replicas().count() > 1) {
+  if (sections::replica_count(e) > 1) {
     return refuse(
         "model.lstm.carry: replicas take turns at the mini-batches of a stream; use "
         "replicas.count=1");
   }
-  if (e.pipeline().micro_batches() > 1) {
+  if (sections::pipeline(e).micro_batches() > 1) {
     return refuse(
         "model.lstm.carry: the state is that of a whole mini-batch; use "
         "pipeline.micro_batches=1");
   }
-  if (e.pipeline().activations() == proto::Pipeline::recompute) {
+  if (sections::pipeline(e).activations() == proto::Pipeline::recompute) {
     return refuse(
         "model.lstm.carry: a forward that is made again would begin in a state that has gone on; "
         "use pipeline.activations=fifo");

@@ -1,5 +1,4 @@
 // A network of one's own, layer by layer (model.layers).
-#include "experiment.pb.h"
 #include "experiment/custom.pb.h"
 #include "experiment/model.pb.h"
 #include "kernels/wording.hpp"

@@ -1,9 +1,11 @@
 #include "runtime/schemes/codecs/codec.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/codes.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/codecs/built_in.hpp"
 #include "runtime/schemes/codecs/device_link.hpp"
 #include "runtime/schemes/codecs/host_memory.hpp"
@@ -35,7 +37,7 @@ Tensor message_of(const std::vector<std::uint32_t>& words) {
 
 /// The codec of what replicas send, where it is a velocity; else nullptr. One that is not registered is refused later.
 const CodecScheme* velocity_of(const proto::Experiment& experiment) {
-  const CodecScheme* const up = table().find(name_of(experiment.replicas().codec().up()));
+  const CodecScheme* const up = table().find(name_of(sections::replicas(experiment).codec().up()));
   return up && up->velocity ? up : nullptr;
 }
 
@@ -102,8 +104,8 @@ bool decays_at_replicas(const proto::Experiment& experiment) {
 }
 
 double clip_norm_of(const proto::Experiment& experiment) {
-  const proto::Replicas& replicas = experiment.replicas();
-  const double own = experiment.optimizer().clip_norm();
+  const proto::Replicas& replicas = sections::replicas(experiment);
+  const double own = sections::optimizer(experiment).clip_norm();
   const CodecScheme* const velocity = velocity_of(experiment);
   const double bound = velocity && velocity->clip_norm
                            ? velocity->clip_norm(replicas.codec().up(), replicas.count())

@@ -22,12 +22,6 @@
 
 namespace troupe {
 
-namespace proto {
-class Codec;
-class Codecs;
-class Experiment;
-}  // namespace proto
-
 /// A message is of whole words, so that it travels as an int32 tensor: what is no message is float32.
 using Words = std::span<const std::uint32_t>;
 

@@ -1,6 +1,9 @@
 // What replicas.codec goes with, and what it does not.
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/replicas.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/all_reduce.hpp"
 #include "runtime/schemes/exchanges/replica_checks.hpp"
@@ -29,7 +32,7 @@ struct Coded : replica_checks::Chosen {
 };
 
 Result<void> check_known(const proto::Experiment& e) {
-  const proto::Codecs& codecs = e.replicas().codec();
+  const proto::Codecs& codecs = sections::replicas(e).codec();
   for (const auto& [key, chosen] : {std::pair{"replicas.codec.up", &codecs.up()},
                                     std::pair{"replicas.codec.down", &codecs.down()}}) {
     if (chosen->has_custom()) {
@@ -171,7 +174,7 @@ std::string more_than_linear(const Coded& c) {
     return "replicas.scale " + c.scale;
   }
   const bool has_velocity =
-      c.optimizer.method.kept() > 0 && c.experiment.optimizer().momentum() != 0;
+      c.optimizer.method.kept() > 0 && sections::optimizer(c.experiment).momentum() != 0;
   return c.optimizer.plain && !has_velocity ? "" : "optimizer.rule " + c.optimizer.info.name;
 }
 
@@ -315,7 +318,7 @@ Result<void> check_down(const Coded& c) {
         c.down_name(),
         c.rule);
   }
-  const auto& devices = c.experiment.placement().devices();
+  const auto& devices = sections::placement(c.experiment).devices();
   if (std::any_of(
           devices.begin(), devices.end(), [](const auto& device) { return device != "cpu"; })) {
     return usage_error(

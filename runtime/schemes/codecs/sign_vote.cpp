@@ -2,9 +2,10 @@
 // Anandkumar, ICML 2018, arXiv:1802.04434; Bernstein, Zhao, Azizzadenesheli & Anandkumar, ICLR 2019,
 // arXiv:1810.05291 (Signum with majority vote, algorithm 1). With feedback each message has a scale, as in
 // Karimireddy, Rebjock, Stich & Jaggi, ICML 2019, arXiv:1901.09847, and servers take the mean.
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/codes.hpp"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/codecs/parts.hpp"
 
 #include <algorithm>
@@ -101,7 +102,7 @@ class SignVoteCodec final : public Codec {
 };
 
 Result<void> check_sign_vote(const proto::Experiment& e) {
-  const proto::Codec& down = e.replicas().codec().down();
+  const proto::Codec& down = sections::replicas(e).codec().down();
   if (!down.has_sign_vote() || down.sign_vote().momentum() == proto::SignVote().momentum()) {
     return {};
   }

@@ -4,9 +4,10 @@
 // of dense layers, attention's projections among them, of convolutions and of LSTMs. Factors of norms and
 // what else a backward reads are the module's own; decoupled.feedback_alignment.replaces=parameters
 // replaces these, too.
-#include "experiment.pb.h"
+#include "experiment/decoupled.pb.h"
 #include "kernels/check.hpp"
 #include "kernels/random.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
 
 #include <algorithm>
@@ -87,7 +88,7 @@ DecoupledScheme feedback_alignment() {
           .module = [](const ModuleContext& c) {
             const std::uint64_t other = mix(c.seed + 1);
             std::vector<Tensor> slices = c.initial_slices(other);
-            const bool all = c.experiment.decoupled().feedback_alignment().replaces() ==
+            const bool all = sections::decoupled(c.experiment).feedback_alignment().replaces() ==
                              proto::FeedbackAlignment::parameters;
             std::vector<SlicePart> own = all ? std::vector<SlicePart>{} : others(slices, c.weights);
             return std::make_shared<FixedFeedback>(std::move(slices), std::move(own));

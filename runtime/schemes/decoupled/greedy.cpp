@@ -3,7 +3,8 @@
 // behind it. With one hidden module whose head starts as the network's own it is backpropagation.
 // With a share of similarity these are the local losses of Nokland & Eidnes (2019,
 // arXiv:1901.06656): predsim with 0.99, sim with 1.
-#include "experiment.pb.h"
+#include "experiment/decoupled.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
 
 namespace troupe::decoupled {
@@ -27,7 +28,7 @@ DecoupledScheme greedy() {
           "module k --h(k)--> module k+1 --> ... --> head        (no arrow back)\n"
           "with decoupled.greedy.buffer: module k --h(k), labels--> buffer --> module k+1",
       .predictor = [](const proto::Experiment& e, const OptionValues& /*values*/) {
-        const proto::Greedy& options = e.decoupled().greedy();
+        const proto::Greedy& options = sections::decoupled(e).greedy();
         PredictorPlan plan{.head = true,
                            .pool = options.pool(),
                            .similarity = options.similarity(),

@@ -4,7 +4,8 @@
 // with each of this one's units, which in the paper's modules of one relu layer is the sum of the weights
 // to active units. A unit's error is beta tau. The module in front of the head has backpropagation's
 // error signal, since the sum over one output is the output.
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
 
 #include <algorithm>
@@ -43,7 +44,7 @@ bool rectified(const proto::LayerSpec& layer) {
 
 /// Dense layers and relu: a unit is active or not, and an active one passes on what it gets.
 bool rectified(const proto::Experiment& e) {
-  const proto::Model& model = e.model();
+  const proto::Model& model = sections::model(e);
   if (model.has_mlp()) {
     return model.mlp().activation() == proto::relu;
   }

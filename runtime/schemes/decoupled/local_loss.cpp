@@ -2,9 +2,10 @@
 // fixed random linear classifier C of its output h, and waits for nobody behind it. Of targets that
 // are values the loss is the squared error. With one hidden module, a head of one dense layer W
 // without bias and C = W it is backpropagation.
-#include "experiment.pb.h"
+#include "experiment/model.pb.h"
 #include "kernels/loss.hpp"
 #include "kernels/matmul.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
 
 #include <utility>
@@ -56,7 +57,7 @@ DecoupledScheme local_loss() {
         const std::string name = "classifier" + std::to_string(c.chunk);
         return std::make_shared<LocalLoss>(
             feedback_matrix(c.stream, c.seed, name, c.outputs, c.width),
-            static_cast<float>(c.experiment.model().label_smoothing()));
+            static_cast<float>(sections::model(c.experiment).label_smoothing()));
       }};
 }
 

@@ -7,8 +7,9 @@
 // itself at work on an estimate, makes of the same sample. What module k sends back is then the gradient by
 // I(x), of which the paper does not say where M(k-1) learns it: at h(k-1), its own module's output, or, as in
 // the authors' program, at I(x) (decoupled.synthetic.trains_on).
-#include "experiment.pb.h"
+#include "experiment/decoupled.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/decoupled/built_in.hpp"
 #include "runtime/schemes/schedules/schedule_scheme.hpp"
 
@@ -16,7 +17,7 @@ namespace troupe::decoupled {
 namespace {
 
 PredictorPlan predictor_of(const proto::Experiment& e, const OptionValues& /*values*/) {
-  const proto::Synthetic& options = e.decoupled().synthetic();
+  const proto::Synthetic& options = sections::decoupled(e).synthetic();
   PredictorPlan plan{.conditioned = options.conditioned(),
                      .at_estimate = options.trains_on() == proto::Synthetic::estimate};
   if (options.predictor().has_mlp()) {
@@ -31,7 +32,7 @@ PredictorPlan predictor_of(const proto::Experiment& e, const OptionValues& /*val
 }
 
 Result<void> check_synthetic(const proto::Experiment& e) {
-  const proto::Synthetic& options = e.decoupled().synthetic();
+  const proto::Synthetic& options = sections::decoupled(e).synthetic();
   const proto::Predictor& predictor = options.predictor();
   if (predictor.has_conv() && predictor.conv().kernel() % 2 == 0) {
     return usage_error(

@@ -1,7 +1,8 @@
 #include "runtime/schemes/exchanges/all_reduce.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/check.hpp"
+#include "messages/sections.hpp"
 
 namespace troupe {
 namespace {
@@ -44,13 +45,13 @@ AllReduce tree(std::int32_t rank, std::int32_t ranks) {
 }  // namespace
 
 bool reduces(const proto::Experiment& experiment) {
-  const proto::Exchange& exchange = experiment.replicas().exchange();
+  const proto::Exchange& exchange = sections::replicas(experiment).exchange();
   return exchange.has_synchronous() &&
          exchange.synchronous().reduction() != proto::Synchronous::server;
 }
 
 std::optional<ReductionKind> reduction_of(const proto::Experiment& experiment) {
-  const proto::Replicas& replicas = experiment.replicas();
+  const proto::Replicas& replicas = sections::replicas(experiment);
   if (replicas.count() == 1 || !reduces(experiment)) {
     return {};
   }
@@ -65,7 +66,7 @@ std::optional<ReductionKind> reduction_of(const proto::Experiment& experiment) {
 }
 
 bool sums_in_group(const proto::Experiment& experiment) {
-  const proto::Replicas& replicas = experiment.replicas();
+  const proto::Replicas& replicas = sections::replicas(experiment);
   return replicas.count() > 1 && reduces(experiment) &&
          replicas.exchange().synchronous().reduction() == proto::Synchronous::nccl;
 }

@@ -1,8 +1,11 @@
 // What goes together in `replicas`, and what does not: checks of any exchange, of those whose server asks
 // a rule, and of those that have none. They look at what schemes say of themselves; what one scheme alone
 // has against an experiment is in its own `check`.
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
+#include "experiment/replicas.pb.h"
+#include "experiment/run.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/exchange_checks.hpp"
 #include "runtime/schemes/exchanges/replica_checks.hpp"
@@ -17,11 +20,12 @@ using replica_checks::Chosen;
 
 /// The key of modelled time between servers that is set; "" where none is.
 std::string time_between_servers(const proto::Experiment& e) {
-  const auto& seconds = e.clock().between_servers().seconds();
+  const auto& seconds = sections::clock(e).between_servers().seconds();
   if (std::any_of(seconds.begin(), seconds.end(), [](double s) { return s > 0; })) {
     return "clock.between_servers";
   }
-  return e.clock().bandwidth_between_servers() > 0 ? "clock.bandwidth_between_servers" : "";
+  return sections::clock(e).bandwidth_between_servers() > 0 ? "clock.bandwidth_between_servers"
+                                                            : "";
 }
 
 Result<void> check_any_exchange(const Chosen& c) {
@@ -54,7 +58,7 @@ Result<void> check_shared_buffer(const Chosen& c) {
   if (shared_by(c.experiment) != Shared::buffer) {
     return {};
   }
-  for (const std::string& device : c.experiment.placement().devices()) {
+  for (const std::string& device : sections::placement(c.experiment).devices()) {
     if (device != "cpu") {
       return usage_error(
           "placement.devices: {} does not go with replicas.exchange {}, whose replicas write to "
@@ -108,7 +112,8 @@ Result<void> check_without_rule(const Chosen& c) {
 
 Result<void> check_replicas(const proto::Experiment& experiment) {
   TROUPE_TRY(chosen_weights(experiment));
-  if (const proto::Exchange& exchange = experiment.replicas().exchange(); exchange.has_custom()) {
+  if (const proto::Exchange& exchange = sections::replicas(experiment).exchange();
+      exchange.has_custom()) {
     TROUPE_TRY(exchanges().chosen(exchange.custom(), "replicas.exchange"));
   }
   const Chosen c(experiment);

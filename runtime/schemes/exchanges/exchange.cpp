@@ -1,8 +1,10 @@
 #include "runtime/schemes/exchanges/exchange.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/exchanges/exchanges.hpp"
 
 #include <algorithm>
@@ -26,7 +28,7 @@ bool is_plain(const ExchangeScheme& exchange, const proto::Replicas& replicas) {
 
 /// Updates by which a gradient is late where exchange and rule do nothing about it.
 double unattended_staleness(const proto::Experiment& e) {
-  const proto::Replicas& r = e.replicas();
+  const proto::Replicas& r = sections::replicas(e);
   const ExchangeScheme& exchange = exchange_of(e);
   if (r.count() == 1) {
     return 1;
@@ -84,11 +86,11 @@ const Registry<ExchangeScheme>& exchanges() {
 }
 
 bool has_coded_peers(const proto::Experiment& experiment) {
-  return experiment.replicas().count() > 1 && exchange_of(experiment).codec_between_peers;
+  return sections::replica_count(experiment) > 1 && exchange_of(experiment).codec_between_peers;
 }
 
 const ExchangeScheme& exchange_of(const proto::Experiment& experiment) {
-  const proto::Exchange& chosen = experiment.replicas().exchange();
+  const proto::Exchange& chosen = sections::replicas(experiment).exchange();
   const std::string kind = choice_name(chosen);
   const std::string name = kind.empty()       ? "parameter_server"
                            : kind == "custom" ? chosen.custom().name()
@@ -101,8 +103,8 @@ const ExchangeScheme& exchange_of(const proto::Experiment& experiment) {
 Shared shared_by(const proto::Experiment& experiment) {
   const ExchangeScheme& exchange = exchange_of(experiment);
   const Shared shared = exchange.shares ? exchange.shares(experiment) : exchange.shared;
-  const bool plain =
-      experiment.replicas().count() == 1 && is_plain(exchange, experiment.replicas());
+  const bool plain = sections::replica_count(experiment) == 1 &&
+                     is_plain(exchange, sections::replicas(experiment));
   return shared == Shared::servers && plain ? Shared::nothing : shared;
 }
 
@@ -114,7 +116,7 @@ Link make_link(const LinkContext& context) {
   const ExchangeScheme& exchange = exchange_of(context.experiment);
   Link link = exchange.link ? exchange.link(context) : Link{};
   if (exchange.ruled) {
-    if (const RuleScheme& rule = rule_of(context.experiment.replicas()); rule.link) {
+    if (const RuleScheme& rule = rule_of(sections::replicas(context.experiment)); rule.link) {
       rule.link(link, context.experiment);
     }
   }
@@ -140,7 +142,7 @@ std::int64_t groups_of(const proto::Experiment& experiment) {
 }
 
 std::int32_t group_of(const proto::Experiment& experiment, std::int32_t r) {
-  return static_cast<std::int32_t>(r * groups_of(experiment) / experiment.replicas().count());
+  return static_cast<std::int32_t>(r * groups_of(experiment) / sections::replica_count(experiment));
 }
 
 GroupServer group_server_of(const RuleContext& context) {
@@ -151,7 +153,7 @@ GroupServer group_server_of(const RuleContext& context) {
 }
 
 std::int64_t batches_per_update(const proto::Experiment& experiment) {
-  const proto::Replicas& replicas = experiment.replicas();
+  const proto::Replicas& replicas = sections::replicas(experiment);
   const ExchangeScheme& exchange = exchange_of(experiment);
   if (exchange.each_updates) {
     return 1;
@@ -168,8 +170,8 @@ std::int64_t batches_per_update(const proto::Experiment& experiment) {
 proto::Optimizer warmed_up(const proto::Experiment& experiment,
                            std::int64_t updates,
                            std::int64_t five_epochs) {
-  proto::Optimizer optimizer = experiment.optimizer();
-  const proto::Replicas& replicas = experiment.replicas();
+  proto::Optimizer optimizer = sections::optimizer(experiment);
+  const proto::Replicas& replicas = sections::replicas(experiment);
   if (replicas.count() == 1 || replicas.rate_factor() > 0 || !exchange_of(experiment).ruled) {
     return optimizer;
   }
@@ -183,7 +185,7 @@ proto::Optimizer warmed_up(const proto::Experiment& experiment,
 }
 
 double rate_factor(const proto::Experiment& experiment) {
-  const double given = experiment.replicas().rate_factor();
+  const double given = sections::replicas(experiment).rate_factor();
   return given > 0 ? given : 1 / unattended_staleness(experiment);
 }
 

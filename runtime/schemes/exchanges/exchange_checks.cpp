@@ -1,8 +1,12 @@
 #include "runtime/schemes/exchanges/exchange_checks.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/clock.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/exchanges/all_reduce.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
@@ -18,21 +22,21 @@ using E = proto::Experiment;
 
 /// Backup replicas: of R - b the first gradients make an update.
 Result<void> check_backup(const E& e) {
-  const proto::Synchronous& options = e.replicas().exchange().synchronous();
+  const proto::Synchronous& options = sections::replicas(e).exchange().synchronous();
   const std::int64_t backup = options.backup();
   if (backup == 0) {
     return {};
   }
-  if (backup >= e.replicas().count()) {
+  if (backup >= sections::replica_count(e)) {
     return usage_error(
         "replicas.exchange.synchronous.backup: {} of replicas.count {} leaves nobody; use "
         "less than {}",
         backup,
-        e.replicas().count(),
-        e.replicas().count());
+        sections::replica_count(e),
+        sections::replica_count(e));
   }
   const auto schedule = chosen_schedule(e);
-  if (e.pipeline().stages() > 1 && schedule && !(*schedule)->flushed) {
+  if (sections::pipeline(e).stages() > 1 && schedule && !(*schedule)->flushed) {
     return usage_error(
         "replicas.exchange.synchronous.backup: {} drops what was computed at older weights than "
         "the newest, and under pipeline.schedule {} every gradient but the last stage's is; use "
@@ -84,38 +88,38 @@ Error server_makes_the_step(const E& e, std::string_view server) {
 }
 
 std::string exchange_time_key(const E& e) {
-  const auto& seconds = e.clock().exchange().seconds();
+  const auto& seconds = sections::clock(e).exchange().seconds();
   if (std::any_of(seconds.begin(), seconds.end(), [](double s) { return s > 0; })) {
     return "clock.exchange";
   }
-  return e.clock().bandwidth() > 0 ? "clock.bandwidth" : "";
+  return sections::clock(e).bandwidth() > 0 ? "clock.bandwidth" : "";
 }
 
 Result<void> synchronous(const E& e) {
   TROUPE_TRY(check_backup(e));
-  if (e.replicas().shards() > 1 && reduces(e)) {
+  if (sections::replicas(e).shards() > 1 && reduces(e)) {
     return usage_error(
         "replicas.shards: {} slices are for as many servers, and an all-reduce "
         "(synchronous.reduction other than server) has none; use 1",
-        e.replicas().shards());
+        sections::replicas(e).shards());
   }
   const std::string time = exchange_time_key(e);
-  if (e.replicas().exchange().synchronous().reduction() == proto::Synchronous::nccl &&
+  if (sections::replicas(e).exchange().synchronous().reduction() == proto::Synchronous::nccl &&
       !time.empty()) {
     return usage_error(
         "{}: the way of gradients that NCCL adds up (synchronous.reduction nccl) is not modelled; "
         "leave it out, or choose ring or tree",
         time);
   }
-  if (!reduces(e) && e.replicas().count() > 1 && (*chosen_weights(e))->step) {
+  if (!reduces(e) && sections::replica_count(e) > 1 && (*chosen_weights(e))->step) {
     return server_makes_the_step(e, "replicas.exchange synchronous");
   }
   return {};
 }
 
 Result<void> averaging(const E& e) {
-  const OptimizerScheme& optimizer = optimizer_scheme(e.optimizer());
-  if (e.replicas().exchange().averaging().state() == proto::Averaging::averaged &&
+  const OptimizerScheme& optimizer = optimizer_scheme(sections::optimizer(e));
+  if (sections::replicas(e).exchange().averaging().state() == proto::Averaging::averaged &&
       optimizer.matrices) {
     return usage_error(
         "replicas.exchange.averaging.state: averaged needs moments that are linear in the "
@@ -126,7 +130,7 @@ Result<void> averaging(const E& e) {
 }
 
 Result<void> bmuf(const E& e) {
-  const double momentum = e.replicas().exchange().bmuf().momentum();
+  const double momentum = sections::replicas(e).exchange().bmuf().momentum();
   if (momentum < 0 && momentum != -1) {
     return usage_error("replicas.exchange.bmuf.momentum: {}; use -1 (for 1 - 1/R) or 0 to 0.9999",
                        momentum);
@@ -135,10 +139,10 @@ Result<void> bmuf(const E& e) {
 }
 
 Result<void> diloco(const E& e) {
-  const proto::Diloco& options = e.replicas().exchange().diloco();
+  const proto::Diloco& options = sections::replicas(e).exchange().diloco();
   const proto::DilocoMode& mode = options.mode();
   const std::string name = choice_name(mode);
-  const std::int64_t replicas = e.replicas().count();
+  const std::int64_t replicas = sections::replica_count(e);
   const double activation = mode.asynchronous().activation();
   if (mode.has_asynchronous() && activation * static_cast<double>(replicas) > 1) {
     return usage_error(
@@ -169,25 +173,26 @@ Result<void> diloco(const E& e) {
         overlap_of(mode),
         outer_period(options));
   }
-  if (e.replicas().shards() > 1 && (mode.has_decoupled() || mode.streaming().fragments() > 0)) {
+  if (sections::replicas(e).shards() > 1 &&
+      (mode.has_decoupled() || mode.streaming().fragments() > 0)) {
     return usage_error(
         "replicas.shards: {} slices of a chunk do not go with fragments of the whole network, "
         "each of which has servers of its own (diloco.mode.{}.fragments); use 1",
-        e.replicas().shards(),
+        sections::replicas(e).shards(),
         name);
   }
   return {};
 }
 
 Result<void> halos(const E& e) {
-  const proto::Halos& options = e.replicas().exchange().halos();
-  if (options.groups() > e.replicas().count()) {
+  const proto::Halos& options = sections::replicas(e).exchange().halos();
+  if (options.groups() > sections::replica_count(e)) {
     return usage_error(
         "replicas.exchange.halos.groups: {} groups of replicas.count {} would be empty in part; "
         "use at most {}",
         options.groups(),
-        e.replicas().count(),
-        e.replicas().count());
+        sections::replica_count(e),
+        sections::replica_count(e));
   }
   if (const std::string whose = delay_without_momentum(options); !whose.empty()) {
     return usage_error(
@@ -195,7 +200,7 @@ Result<void> halos(const E& e) {
         "leave it out",
         whose);
   }
-  const int listed = e.clock().between_servers().seconds_size();
+  const int listed = sections::clock(e).between_servers().seconds_size();
   if (listed > 1 && listed != options.groups()) {
     return usage_error(
         "clock.between_servers.seconds: one number for all groups, or one for each of the {}; "
@@ -207,7 +212,7 @@ Result<void> halos(const E& e) {
 }
 
 Result<void> gossip(const E& e) {
-  const proto::Gossip& options = e.replicas().exchange().gossip();
+  const proto::Gossip& options = sections::replicas(e).exchange().gossip();
   const auto is_for_groups = [&](const char* key, std::int64_t value) {
     return usage_error(
         "replicas.exchange.gossip.{}: {} is for graph groups, which is {}; leave it out",
@@ -225,7 +230,7 @@ Result<void> gossip(const E& e) {
 }
 
 Result<void> sandblaster(const E& e) {
-  if (e.replicas().split() != proto::Replicas::interleaved) {
+  if (sections::replicas(e).split() != proto::Replicas::interleaved) {
     return usage_error(
         "replicas.split: sandblaster's replicas pull portions, and have no data of their own; "
         "use interleaved");

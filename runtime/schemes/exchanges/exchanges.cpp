@@ -1,7 +1,9 @@
 #include "runtime/schemes/exchanges/exchanges.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
+#include "experiment/replicas.pb.h"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/exchanges/all_reduce.hpp"
 #include "runtime/schemes/exchanges/exchange_checks.hpp"
 #include "runtime/schemes/rules/parts.hpp"
@@ -14,7 +16,7 @@ namespace {
 
 template <class Context>
 const proto::Exchange& exchange(const Context& c) {
-  return c.experiment.replicas().exchange();
+  return sections::replicas(c.experiment).exchange();
 }
 
 Rule rule_of_parts(std::unique_ptr<Admission> admission, std::unique_ptr<Step> step) {
@@ -22,7 +24,8 @@ Rule rule_of_parts(std::unique_ptr<Admission> admission, std::unique_ptr<Step> s
 }
 
 std::string shorter_period(const proto::Experiment& e) {
-  return concat("a shorter replicas.exchange.", choice_name(e.replicas().exchange()), ".period");
+  return concat(
+      "a shorter replicas.exchange.", choice_name(sections::replicas(e).exchange()), ".period");
 }
 
 /// Each replica trains by itself, and all meet every `period` mini-batches.
@@ -42,7 +45,8 @@ Link parameter_server_link(const LinkContext& c) {
   const proto::ParameterServer& server = exchange(c).parameter_server();
   Link link;
   link.push_every = server.n_push();
-  link.rate_stride = std::max<std::int64_t>(1, c.experiment.replicas().count() / link.push_every);
+  link.rate_stride =
+      std::max<std::int64_t>(1, sections::replica_count(c.experiment) / link.push_every);
   const bool overlaps = server.fetch() == proto::ParameterServer::overlaps;
   if (server.n_fetch() > 1 || overlaps) {
     link.kind =
@@ -59,7 +63,7 @@ Link diloco_link(const LinkContext& c) {
   link.dynamic = mode.has_asynchronous() && mode.asynchronous().dynamic_steps();
   if (mode.has_streaming()) {
     StreamingLink streaming{.overlap = mode.streaming().overlap(), .mix = mode.streaming().mix()};
-    if (mode.streaming().fragments() > 0 || c.experiment.replicas().shards() == 1) {
+    if (mode.streaming().fragments() > 0 || sections::replicas(c.experiment).shards() == 1) {
       streaming.fragments = {.most = mode.streaming().fragments()};
     }
     link.kind = streaming;
@@ -162,7 +166,7 @@ ExchangeScheme synchronous() {
                                  optimizer_step(c, Mean::by_mini_batches));
           },
       .gives_up = [](const proto::Experiment& e) -> std::string {
-        const bool drops = e.replicas().exchange().synchronous().backup() > 0;
+        const bool drops = sections::replicas(e).exchange().synchronous().backup() > 0;
         return drops ? "replicas.exchange.synchronous.backup" : "";
       }};
 }
@@ -268,7 +272,8 @@ ExchangeScheme hogwild() {
       .each_updates = true,
       .staleness =
           [](const proto::Experiment& e) {
-            return e.data().has_sparse() ? 1.0 : static_cast<double>(e.replicas().count());
+            return sections::data(e).has_sparse() ? 1.0
+                                                  : static_cast<double>(sections::replica_count(e));
           },
       .remedy =
           [](const proto::Experiment&) {
@@ -291,10 +296,12 @@ ExchangeScheme wsp() {
             return rule_of_parts(waves(wave_of(o, c.in_flight), o.distance()), subtracting_step());
           },
       .staleness =
-          [](const proto::Experiment& e) { return 2 * static_cast<double>(e.replicas().count()); },
+          [](const proto::Experiment& e) {
+            return 2 * static_cast<double>(sections::replica_count(e));
+          },
       .remedy =
           [](const proto::Experiment& e) {
-            return std::string(e.replicas().exchange().wsp().distance() > 0
+            return std::string(sections::replicas(e).exchange().wsp().distance() > 0
                                    ? "a smaller replicas.exchange.wsp.distance"
                                    : "");
           }};

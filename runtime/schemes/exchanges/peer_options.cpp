@@ -1,7 +1,8 @@
 #include "runtime/schemes/exchanges/peer_options.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/check.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 
 #include <algorithm>
@@ -42,7 +43,7 @@ GossipGraph::Kind kind_of(proto::Sgp::Graph graph) {
 }
 
 std::int32_t count_of(const proto::Experiment& experiment) {
-  return static_cast<std::int32_t>(experiment.replicas().count());
+  return static_cast<std::int32_t>(sections::replica_count(experiment));
 }
 
 /// Whom the replica at an even place may ask among n, or who may ask one at an odd place: places of the other kind, in
@@ -68,23 +69,23 @@ std::vector<std::int32_t> pairs_of(proto::AdPsgd::Graph graph, std::int64_t plac
 }  // namespace
 
 double consensus_step(const proto::Experiment& experiment) {
-  const double gamma = experiment.replicas().exchange().gossip().gamma();
+  const double gamma = sections::replicas(experiment).exchange().gossip().gamma();
   constexpr double kCoarse = 0.03;  // what top_k at 1 % bears on an exponential graph of 16
-  const proto::Codec& up = experiment.replicas().codec().up();
+  const proto::Codec& up = sections::replicas(experiment).codec().up();
   return gamma > 0 ? gamma : is_plain(up) || codec_scheme(up).whole ? 1 : kCoarse;
 }
 
 std::string changing_graph(const proto::Experiment& experiment) {
-  const proto::Gossip::Graph graph = experiment.replicas().exchange().gossip().graph();
+  const proto::Gossip::Graph graph = sections::replicas(experiment).exchange().gossip().graph();
   const bool changes = graph == proto::Gossip::one_peer || graph == proto::Gossip::rotating ||
                        graph == proto::Gossip::groups;
   return changes ? "replicas.exchange.gossip.graph: " + proto::Gossip::Graph_Name(graph) : "";
 }
 
 GossipOptions gossip_options(const proto::Experiment& experiment) {
-  const proto::Gossip& options = experiment.replicas().exchange().gossip();
+  const proto::Gossip& options = sections::replicas(experiment).exchange().gossip();
   const GossipGraph graph(
-      kind_of(options.graph()), count_of(experiment), options.group(), experiment.seed());
+      kind_of(options.graph()), count_of(experiment), options.group(), sections::seed(experiment));
   return {graph,
           options.period(),
           options.order() == proto::Gossip::simultaneous,
@@ -93,14 +94,14 @@ GossipOptions gossip_options(const proto::Experiment& experiment) {
 }
 
 SgpOptions sgp_options(const proto::Experiment& experiment) {
-  const proto::Sgp& options = experiment.replicas().exchange().sgp();
-  return {{kind_of(options.graph()), count_of(experiment), 0, experiment.seed()},
+  const proto::Sgp& options = sections::replicas(experiment).exchange().sgp();
+  return {{kind_of(options.graph()), count_of(experiment), 0, sections::seed(experiment)},
           options.overlap(),
           options.overlap() > 0 && options.sending() == proto::Sgp::held};
 }
 
 PairGraph pair_graph(const proto::Experiment& experiment) {
-  return {experiment.replicas().exchange().ad_psgd().graph(), count_of(experiment)};
+  return {sections::replicas(experiment).exchange().ad_psgd().graph(), count_of(experiment)};
 }
 
 std::optional<std::int32_t> PairGraph::partner(
@@ -157,7 +158,7 @@ std::vector<std::int32_t> PairGraph::askers(std::int32_t replica,
 }
 
 double staleness_of_all(const proto::Experiment& experiment) {
-  return static_cast<double>(experiment.replicas().count());
+  return static_cast<double>(sections::replica_count(experiment));
 }
 
 double copies_of_gossip(const proto::Experiment& experiment) {

@@ -1,8 +1,10 @@
 // What an experiment has chosen in `replicas`, as the checks look at it. Private to runtime/schemes.
 #pragma once
 
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/replicas.pb.h"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/constraint.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
@@ -17,14 +19,14 @@ namespace troupe::replica_checks {
 struct Chosen {
   explicit Chosen(const proto::Experiment& e)
       : experiment(e),
-        replicas(e.replicas()),
+        replicas(sections::replicas(e)),
         server(replicas.exchange().parameter_server()),
         exchange(exchange_of(e)),
         rule(choice_name(replicas.rule())),
         admit(part(choice_name(replicas.admit()))),
         scale(part(choice_name(replicas.scale()))),
         step(part(choice_name(replicas.step()))),
-        optimizer(optimizer_scheme(e.optimizer())),
+        optimizer(optimizer_scheme(sections::optimizer(e))),
         policy(**chosen_weights(e)) {}
 
   const RuleScheme& rule_scheme() const { return rule_of(replicas); }

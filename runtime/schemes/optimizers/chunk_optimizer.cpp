@@ -1,7 +1,9 @@
 #include "runtime/schemes/optimizers/chunk_optimizer.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/pipeline.pb.h"
 #include "kernels/check.hpp"
+#include "messages/sections.hpp"
 
 #include <cmath>
 #include <utility>
@@ -39,8 +41,9 @@ ChunkOptimizer::ChunkOptimizer(const proto::Experiment& experiment,
   if (policy_->step) {
     changed_ = policy_->step(context, delay);
   }
-  error_feedback_ = delay > 0 || policy_->uniform ? experiment.pipeline().error_feedback() : 0;
-  const proto::Optimizer& optimizer = experiment.optimizer();
+  error_feedback_ =
+      delay > 0 || policy_->uniform ? sections::pipeline(experiment).error_feedback() : 0;
+  const proto::Optimizer& optimizer = sections::optimizer(experiment);
   scheme_ = changed_.mix ? &mixed_momentum() : &optimizer_scheme(optimizer);
   decays_matrices_alone_ = optimizer.decay_on() == proto::DecayOn::matrices;
   values_ = OptionValues(scheme_->info.options, optimizer.custom());

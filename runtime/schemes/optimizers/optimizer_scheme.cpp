@@ -1,8 +1,9 @@
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
 #include "kernels/check.hpp"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/optimizers/steps.hpp"
 
 #include <algorithm>
@@ -50,7 +51,7 @@ void nadam_scalars(const UpdateNumbers& numbers, double& carried, UpdateScalars&
   s.v_scale = unbiased(s.beta2, numbers.update);
 }
 
-/// A built-in one: `of` with the name and summary of the enumerator in messages/experiment.proto.
+/// A built-in one: `of` with the name and summary of the enumerator in messages/experiment/optimizer.proto.
 OptimizerScheme named(proto::OptimizerRule::Kind rule, OptimizerScheme of) {
   const auto* value = proto::OptimizerRule::Kind_descriptor()->FindValueByNumber(rule);
   of.info.name = value->name();
@@ -77,7 +78,7 @@ OptimizerScheme layerwise(proto::OptimizerRule::Kind rule,
 }
 
 Result<void> check_soap(const proto::Experiment& experiment) {
-  const auto source = experiment.optimizer().rotation().source();
+  const auto source = sections::optimizer(experiment).rotation().source();
   if (source != proto::Rotation::second) {
     return usage_error(
         "optimizer.rotation.source: soap works with the mean of squares alone, and {} "
@@ -193,7 +194,7 @@ const OptimizerScheme& mixed_momentum() {
 }
 
 Result<void> check_optimizer(const proto::Experiment& experiment) {
-  const proto::Optimizer& optimizer = experiment.optimizer();
+  const proto::Optimizer& optimizer = sections::optimizer(experiment);
   if (optimizer.rule() == proto::OptimizerRule::custom) {
     TROUPE_TRY(table().chosen(optimizer.custom(), "optimizer", "optimizer.rule"));
   }

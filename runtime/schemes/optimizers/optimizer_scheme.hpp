@@ -14,10 +14,6 @@
 
 namespace troupe {
 
-namespace proto {
-class Optimizer;
-}  // namespace proto
-
 /// What a rotated basis is an estimate of, M the mean gradient.
 enum class BasisSource : std::uint8_t {
   second,      // the eigenvectors of the mean of g g^T, and of g^T g

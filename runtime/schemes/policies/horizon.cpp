@@ -1,6 +1,7 @@
 #include "runtime/schemes/policies/horizon.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace troupe {
 namespace {
 
 double lag_at(const proto::Experiment& e, double delay) {
-  const RuleScheme& admit = admission_of(e.replicas());
+  const RuleScheme& admit = admission_of(sections::replicas(e));
   if (admit.lag) {
     return admit.lag(e, delay);
   }
@@ -29,8 +30,8 @@ std::int64_t Horizon::stride() const {
 }
 
 double pushes_between(const proto::Experiment& e, double delay) {
-  const auto R = static_cast<double>(e.replicas().count());
-  const auto p = static_cast<double>(e.replicas().exchange().parameter_server().n_push());
+  const auto R = static_cast<double>(sections::replica_count(e));
+  const auto p = static_cast<double>(sections::replicas(e).exchange().parameter_server().n_push());
   return R * delay / p + (R - 1) * (p + 1) / (2 * p);
 }
 
@@ -40,7 +41,7 @@ Horizon lag_at_servers(const proto::Experiment& experiment) {
 }
 
 Horizon lag_of(const proto::Experiment& experiment) {
-  const bool ruled = experiment.replicas().count() > 1 && exchange_of(experiment).ruled;
+  const bool ruled = sections::replica_count(experiment) > 1 && exchange_of(experiment).ruled;
   if (!ruled || make_link({.experiment = experiment}).steps()) {
     return {};
   }
@@ -48,10 +49,10 @@ Horizon lag_of(const proto::Experiment& experiment) {
 }
 
 std::int64_t own_pushes_ahead(const proto::Experiment& e, std::int64_t delay) {
-  if (e.replicas().horizon() == proto::Replicas::paper) {
+  if (sections::replicas(e).horizon() == proto::Replicas::paper) {
     return 1;
   }
-  return delay / e.replicas().exchange().parameter_server().n_push() + 1;
+  return delay / sections::replicas(e).exchange().parameter_server().n_push() + 1;
 }
 
 double velocity_reach(double gamma, std::int64_t pushes) {
@@ -63,7 +64,8 @@ double velocity_reach(double gamma, std::int64_t pushes) {
 }
 
 Horizon horizon_of(const proto::Experiment& experiment) {
-  return experiment.replicas().horizon() == proto::Replicas::paper ? Horizon{} : lag_of(experiment);
+  return sections::replicas(experiment).horizon() == proto::Replicas::paper ? Horizon{}
+                                                                            : lag_of(experiment);
 }
 
 }  // namespace troupe

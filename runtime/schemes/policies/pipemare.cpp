@@ -1,7 +1,8 @@
 // PipeMare (Yang et al. 2021). T1: the rate is divided by delay^p, p falling from 1 to 0. T2: the
 // backward reconstructs the weights of its forward from a smoothed displacement. T3: the first epochs
 // are flushed.
-#include "experiment.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 
 #include <cmath>
@@ -22,7 +23,7 @@ class PipeMare final : public ViewPolicy {
 };
 
 const proto::Pipemare& options(const WeightContext& c) {
-  return c.experiment.pipeline().weights().pipemare();
+  return sections::pipeline(c.experiment).weights().pipemare();
 }
 
 /// Without T2 there is no displacement to go back along.

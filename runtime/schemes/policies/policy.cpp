@@ -1,9 +1,11 @@
 #include "runtime/schemes/policies/policy.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/pipeline.pb.h"
 #include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/decoupled/decoupled.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
@@ -47,7 +49,7 @@ Result<void> check_optimizer(const PolicyScheme& scheme, const OptimizerScheme& 
 Result<void> check_mix(const PolicyScheme& scheme,
                        const proto::Experiment& experiment,
                        std::int64_t delay) {
-  const OptimizerScheme& optimizer = optimizer_scheme(experiment.optimizer());
+  const OptimizerScheme& optimizer = optimizer_scheme(sections::optimizer(experiment));
   if (!scheme.step || optimizer.heavy_ball || !scheme.step(weight_context(experiment), delay).mix) {
     return {};
   }
@@ -62,7 +64,7 @@ Result<void> check_mix(const PolicyScheme& scheme,
 Result<void> check_error_feedback(const PolicyScheme& scheme,
                                   const proto::Experiment& experiment,
                                   std::int64_t delay_max) {
-  if (experiment.pipeline().error_feedback() == 0) {
+  if (sections::pipeline(experiment).error_feedback() == 0) {
     return {};
   }
   const auto refused = [](const std::string& why) {
@@ -72,7 +74,7 @@ Result<void> check_error_feedback(const PolicyScheme& scheme,
     return refused(
         "corrects updates by late gradients, and with this schedule none is late; use 0");
   }
-  if (experiment.replicas().count() > 1 || has_servers(experiment)) {
+  if (sections::replica_count(experiment) > 1 || has_servers(experiment)) {
     return refused("is for one replica without a server; use 0");
   }
   const DecoupledScheme* const decoupled = decoupled_of(experiment);
@@ -119,7 +121,7 @@ std::string weights_assignment(const PolicyScheme& scheme) {
 }
 
 Result<const PolicyScheme*> chosen_weights(const proto::Experiment& experiment) {
-  const proto::WeightPolicy& weights = experiment.pipeline().weights();
+  const proto::WeightPolicy& weights = sections::pipeline(experiment).weights();
   if (weights.has_custom()) {
     return registry().chosen(weights.custom(), kKey);
   }
@@ -131,7 +133,8 @@ Result<const PolicyScheme*> chosen_weights(const proto::Experiment& experiment) 
 
 WeightContext weight_context(const proto::Experiment& experiment) {
   return {experiment,
-          OptionValues(chosen(experiment).info.options, experiment.pipeline().weights().custom())};
+          OptionValues(chosen(experiment).info.options,
+                       sections::pipeline(experiment).weights().custom())};
 }
 
 std::shared_ptr<const ViewPolicy> make_view(const proto::Experiment& experiment,
@@ -151,7 +154,7 @@ Result<void> check_weights(const proto::Experiment& experiment) {
   if (scheme.info.check) {
     TROUPE_TRY(scheme.info.check(experiment));
   }
-  TROUPE_TRY(check_optimizer(scheme, optimizer_scheme(experiment.optimizer())));
+  TROUPE_TRY(check_optimizer(scheme, optimizer_scheme(sections::optimizer(experiment))));
   return {};
 }
 

@@ -2,7 +2,9 @@
 // late gradient the weight that it would have had by now, W -= eta (a v + b g) with a = gamma^d and
 // b = (1 - gamma^d) / (1 - gamma). With `predict` (the paper's combination, LWP in its velocity form and
 // SC) forwards are at weights predicted d updates ahead along v, besides.
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 
@@ -12,7 +14,7 @@ namespace troupe::policies {
 namespace {
 
 const proto::SpikeCompensation& asked(const WeightContext& c) {
-  return c.experiment.pipeline().weights().spike_compensation();
+  return sections::pipeline(c.experiment).weights().spike_compensation();
 }
 
 class Predicted final : public ViewPolicy {
@@ -38,7 +40,7 @@ std::shared_ptr<const ViewPolicy> view_of_spike_compensation(const WeightContext
 }
 
 PolicyStep compensated(const WeightContext& c, std::int64_t delay) {
-  const double gamma = c.experiment.optimizer().momentum();
+  const double gamma = sections::optimizer(c.experiment).momentum();
   const double faded = std::pow(gamma, static_cast<double>(delay));
   return {.mix = {{.velocity = faded, .gradient = (1 - faded) / (1 - gamma)}}};
 }

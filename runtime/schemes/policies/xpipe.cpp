@@ -8,7 +8,8 @@
 // There M is handed over as 1 + the index of the micro-batch since the epoch began, so that after some
 // mini-batches every stage looks one update ahead, whatever its delay, and the product with the rate is
 // floored, so that the backward looks ahead by nothing. Here it is the micro-batches of a mini-batch.
-#include "experiment.pb.h"
+#include "experiment/pipeline.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/policies/built_in.hpp"
 #include "runtime/schemes/policies/horizon.hpp"
 
@@ -68,7 +69,7 @@ class ByUpdates final : public ViewPolicy {
 std::shared_ptr<const ViewPolicy> view_of_xpipe(const WeightContext& c, const Schedule& schedule) {
   const Horizon horizon = horizon_of(c.experiment);
   const bool by_position =
-      c.experiment.pipeline().weights().xpipe().horizon() == proto::Xpipe::paper;
+      sections::pipeline(c.experiment).weights().xpipe().horizon() == proto::Xpipe::paper;
   if (by_position && !schedule.flushed) {
     return std::make_shared<ByPosition>(horizon, schedule);
   }

@@ -4,8 +4,9 @@
 //
 //   G = mean - sent;  Delta' = mu Delta + zeta G;  W' = W + Delta';  sent' = W' (classical),
 //   W' + mu Delta' (Nesterov's)
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>
@@ -31,7 +32,7 @@ class Averaging final : public Step {
 class Bmuf final : public Step {
  public:
   explicit Bmuf(const RuleContext& context)
-      : options_(context.experiment.replicas().exchange().bmuf()),
+      : options_(sections::replicas(context.experiment).exchange().bmuf()),
         momentum_(options_.momentum() < 0 ? 1 - 1.0 / context.replicas : options_.momentum()) {}
 
   Updated apply(Stream& stream, Update update) override {

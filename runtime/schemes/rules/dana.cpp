@@ -11,11 +11,13 @@
 // The two sums differ when the rate changes. dana_slim pushes the change of the second one's point, and
 // its server knows no velocity: a replica that dies leaves the step that it looked ahead in the weights,
 // eta gamma v once, which nobody can take back. Nothing goes on predicting it.
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/check.hpp"
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/optimizers/slim.hpp"
 #include "runtime/schemes/policies/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
@@ -36,9 +38,9 @@ class PerReplica final : public Step {
   PerReplica(const RuleContext& context, Sends sends)
       : sends_(sends),
         replicas_(context.replicas),
-        gamma_(context.experiment.optimizer().momentum()),
+        gamma_(sections::optimizer(context.experiment).momentum()),
         reach_(velocity_reach(gamma_, own_pushes_ahead(context.experiment, context.delay))),
-        decay_(context.experiment.optimizer().weight_decay()) {}
+        decay_(sections::optimizer(context.experiment).weight_decay()) {}
 
   Updated apply(Stream& stream, Update update) override {
     const Contribution& push = only(update);
@@ -160,7 +162,7 @@ class Slim final : public Step {
 };
 
 bool slim_by_sender(const proto::Experiment& experiment) {
-  return experiment.replicas().rule().dana_slim().rate() != proto::Dana::server;
+  return sections::replicas(experiment).rule().dana_slim().rate() != proto::Dana::server;
 }
 
 std::unique_ptr<Step> slim_step(const RuleContext& context) {
@@ -169,7 +171,7 @@ std::unique_ptr<Step> slim_step(const RuleContext& context) {
 
 // Where replicas.step has taken a part of another rule, the part's options are there.
 const proto::Dana& dana_options(const RuleContext& c) {
-  const auto& r = c.experiment.replicas();
+  const auto& r = sections::replicas(c.experiment);
   return r.step().has_dana_zero() ? r.step().dana_zero() : r.rule().dana_zero();
 }
 
@@ -182,7 +184,7 @@ std::unique_ptr<Step> dana_step(const RuleContext& context) {
 
 std::unique_ptr<Scale> make_dana_dc_scale(const RuleContext& c) {
   proto::DcAsgd options;  // constant
-  options.set_lambda(c.experiment.replicas().rule().dana_dc().lambda());
+  options.set_lambda(sections::replicas(c.experiment).rule().dana_dc().lambda());
   return delay_compensation(c, options);
 }
 
@@ -194,8 +196,8 @@ void by_slim(Link& link, const proto::Experiment& /*e*/) {
 }
 
 Result<void> check_dana_dc(const proto::Experiment& e) {
-  const std::string step = choice_name(e.replicas().step());
-  if (e.replicas().rule().has_dana_dc() && step != "by_rule" && step != "dana_zero" &&
+  const std::string step = choice_name(sections::replicas(e).step());
+  if (sections::replicas(e).rule().has_dana_dc() && step != "by_rule" && step != "dana_zero" &&
       !step.empty()) {
     return Error{ErrorKind::usage,
                  fill_in("replicas.step: dana_dc is dana_zero with a correction; for the "
@@ -212,11 +214,11 @@ std::unique_ptr<Step> multi_step(const RuleContext& context) {
 }
 
 SlimNumbers slim_numbers(const proto::Experiment& experiment, double rate, std::int64_t delay) {
-  const double gamma = experiment.optimizer().momentum();
+  const double gamma = sections::optimizer(experiment).momentum();
   return {.rate = rate,
           .gamma = gamma,
           .reach = velocity_reach(gamma, own_pushes_ahead(experiment, delay)),
-          .decay = experiment.optimizer().weight_decay(),
+          .decay = sections::optimizer(experiment).weight_decay(),
           .gradient_scale = 1,
           .sender = slim_by_sender(experiment)};
 }

@@ -1,10 +1,11 @@
 // dc_asgd: each gradient corrected to first order for how far the weights have moved since. Zheng et
 // al. 2017, arXiv:1609.08326; the formulas are in kernels/late_gradient.hpp. Clipping comes before:
 // the correction is of the clipped gradient.
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/late_gradient.hpp"
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 namespace troupe {
@@ -77,12 +78,12 @@ class Compensating final : public Scale {
 
 // Where replicas.scale has taken a part of another rule, the part's options are there.
 const proto::DcAsgd& dc_asgd_options(const RuleContext& c) {
-  const auto& r = c.experiment.replicas();
+  const auto& r = sections::replicas(c.experiment);
   return r.scale().has_dc_asgd() ? r.scale().dc_asgd() : r.rule().dc_asgd();
 }
 
 Result<void> check_dc_asgd(const proto::Experiment& e) {
-  const proto::Replicas& r = e.replicas();
+  const proto::Replicas& r = sections::replicas(e);
   const bool scales = r.scale().has_dc_asgd();
   const double lambda = (scales ? r.scale().dc_asgd() : r.rule().dc_asgd()).lambda();
   if (lambda < 0 && lambda != -1) {

@@ -9,8 +9,10 @@
 //
 //   w' = w - eps (c mu m + D), but with every R-th arrival
 //   m' = mu m + sum D;  w' = w - eps ((1 - c R + c) mu m' + D)
-#include "experiment.pb.h"
+#include "experiment/data.pb.h"
+#include "experiment/replicas.pb.h"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/exchanges/exchange.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -22,11 +24,12 @@ namespace {
 class Outer final : public Step {
  public:
   explicit Outer(const RuleContext& context)
-      : options_(context.experiment.replicas().exchange().diloco()),
+      : options_(sections::replicas(context.experiment).exchange().diloco()),
         rate_(outer_rate(options_)),
         momentum_(options_.momentum()),
         replicas_(context.replicas),
-        merge_{.rows = static_cast<double>(context.experiment.data().batch_size()), .radial = {}} {
+        merge_{.rows = static_cast<double>(sections::data(context.experiment).batch_size()),
+               .radial = {}} {
     const bool radial =
         options_.mode().decoupled().merge() == proto::DecoupledDiloco::radial_directional;
     for (const RuleContext::Part& part : context.parts) {

@@ -7,8 +7,10 @@
 // tau = R - 1 is the delay of R replicas in turn, R (d + 1) - 1 that of a chunk which is d late in its
 // pipeline. The rate falls by itself, and nothing is forgotten: a gradient of the first update counts
 // as much as the last one's.
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/replicas.pb.h"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/policies/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -24,7 +26,7 @@ class DualAveraging final : public Step {
       : smoothness_(options.smoothness() > 0 ? options.smoothness() : 1 / context.rate.full()),
         growth_(options.growth()),
         delay_(lag_of(context.experiment).lag(context.delay)),
-        decay_(context.experiment.optimizer().weight_decay()) {}
+        decay_(sections::optimizer(context.experiment).weight_decay()) {}
 
   Updated apply(Stream& stream, Update update) override {
     const Tensor base = std::exchange(update.base, {});
@@ -64,7 +66,7 @@ class DualAveraging final : public Step {
 
 // Where replicas.step has taken the step alone, its options are there.
 const proto::DualAveraging& options_of(const RuleContext& c) {
-  const proto::Replicas& r = c.experiment.replicas();
+  const proto::Replicas& r = sections::replicas(c.experiment);
   return r.step().has_dual_averaging() ? r.step().dual_averaging() : r.rule().dual_averaging();
 }
 

@@ -11,7 +11,8 @@
 //
 // The same d_i on both sides: losing this symmetry is what makes ADMM unstable there. All d_i of an
 // update are from the same centre.
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 namespace troupe {
@@ -20,7 +21,8 @@ namespace {
 class Elastic final : public Step {
  public:
   explicit Elastic(const RuleContext& context)
-      : alpha_(context.experiment.replicas().exchange().easgd().beta() / context.replicas) {}
+      : alpha_(sections::replicas(context.experiment).exchange().easgd().beta() /
+               context.replicas) {}
 
   Updated apply(Stream& stream, Update update) override {
     Updated out;

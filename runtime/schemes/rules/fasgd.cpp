@@ -6,11 +6,13 @@
 // A deviation is some hundredths, and dividing by it lengthens every step by as much. Relative, it is
 // measured in its root mean square over the shard: what stays is how the rates of the parameters
 // differ. Clipping comes before: the deviation is of the clipped gradients.
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/late_gradient.hpp"
 #include "kernels/update.hpp"
 #include "kernels/wording.hpp"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -107,17 +109,18 @@ std::unique_ptr<Scale> deviation_division(const RuleContext& context, const prot
 
 // Where replicas.scale has taken a part of another rule, the part's options are there.
 const proto::Fasgd& fasgd_options(const RuleContext& c) {
-  const auto& r = c.experiment.replicas();
+  const auto& r = sections::replicas(c.experiment);
   return r.scale().has_fasgd() ? r.scale().fasgd() : r.rule().fasgd();
 }
 
 /// It divides by the gradients' deviation, and optimizers that do so themselves undo that.
 Result<void> check_fasgd(const proto::Experiment& e) {
-  const proto::Replicas& r = e.replicas();
+  const proto::Replicas& r = sections::replicas(e);
   const bool scales = r.scale().has_fasgd() || (r.scale().has_by_rule() && r.rule().has_fasgd());
   const RuleScheme& step = step_of(r);
-  const std::string& optimizer = optimizer_scheme(e.optimizer()).info.name;
-  if (!scales || step.own_momentum || (!step.normalises && optimizer_scheme(e.optimizer()).plain)) {
+  const std::string& optimizer = optimizer_scheme(sections::optimizer(e)).info.name;
+  if (!scales || step.own_momentum ||
+      (!step.normalises && optimizer_scheme(sections::optimizer(e)).plain)) {
     return {};
   }
   return usage_error(

@@ -11,10 +11,12 @@
 // Elsewhere C is the mean, over the updates so far, of the root mean square of a step, rescaled to the
 // largest rate: what one step moves at that rate, so that gradients are damped less when the rate has fallen.
 // Before the first step C is not known and nothing is damped.
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/late_gradient.hpp"
 #include "kernels/update.hpp"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/optimizers/optimizer_scheme.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -71,7 +73,7 @@ class OwnGapDamping final : public GapScale {
   OwnGapDamping(const RuleContext& context, const proto::GapAware& options)
       : GapScale(context),
         decay_(options.decay()),
-        weight_decay_(weight_decay(context.experiment.optimizer())),
+        weight_decay_(weight_decay(sections::optimizer(context.experiment))),
         elements_(context.elements) {}
 
   Tensor damped(Stream& stream, const Contribution& of, const Update& update) override {
@@ -201,7 +203,7 @@ std::unique_ptr<Scale> gap_damping(const RuleContext& context, const proto::GapA
 
 // Where replicas.scale has taken a part of another rule, the part's options are there.
 const proto::GapAware& gap_aware_options(const RuleContext& c) {
-  const auto& r = c.experiment.replicas();
+  const auto& r = sections::replicas(c.experiment);
   return r.scale().has_gap_aware() ? r.scale().gap_aware() : r.rule().gap_aware();
 }
 

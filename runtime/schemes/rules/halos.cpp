@@ -8,8 +8,9 @@
 //   global    the same with U, and rate, momentum and delay of its own; answers with its weights W
 //   group     when these come: w <- (1 - alpha) w + alpha W. What it has moved since U was sent stays in its own
 //             (1 - alpha) share, and in no U.
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/exchanges/exchange_checks.hpp"
 #include "runtime/schemes/exchanges/exchanges.hpp"
 #include "runtime/schemes/rules/parts.hpp"
@@ -71,7 +72,7 @@ class DelayedNesterov final : public Step {
 };
 
 const proto::Halos& halos_of(const proto::Experiment& e) {
-  return e.replicas().exchange().halos();
+  return sections::replicas(e).exchange().halos();
 }
 
 /// Each on arrival.

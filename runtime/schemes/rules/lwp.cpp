@@ -1,6 +1,7 @@
 // lwp: one velocity at the server; the point as far ahead along it as gradients are late is sent. Kosson et
 // al., MLSys 2021, arXiv:2003.11666.
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/policies/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -9,7 +10,7 @@ namespace {
 
 /// What it sends is met at the update.
 std::unique_ptr<Step> look_ahead_step(const RuleContext& c) {
-  const bool paper = c.experiment.replicas().horizon() == proto::Replicas::paper;
+  const bool paper = sections::replicas(c.experiment).horizon() == proto::Replicas::paper;
   const std::int64_t ahead = paper ? c.replicas - 1 : lag_at_servers(c.experiment).of(c.delay);
   return momentum_step(c, reach_of(ReachKind::linear, ahead));
 }

@@ -11,8 +11,9 @@
 //
 // With the replicas in turn d is 0, and R updates are one step with momentum on their sum. A
 // replica that is a bucket ahead counts with the present one.
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -26,8 +27,8 @@ class Ormo final : public Step {
  public:
   explicit Ormo(const RuleContext& context)
       : replicas_(context.replicas),
-        gamma_(context.experiment.optimizer().momentum()),
-        decay_(context.experiment.optimizer().weight_decay()) {}
+        gamma_(sections::optimizer(context.experiment).momentum()),
+        decay_(sections::optimizer(context.experiment).weight_decay()) {}
 
   Updated apply(Stream& stream, Update update) override {
     const Contribution& push = only(update);

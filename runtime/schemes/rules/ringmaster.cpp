@@ -1,7 +1,8 @@
 // ringmaster: each on arrival, unless it is as late as the bound. Maranjyan, Tyurin & Richtarik, ICML
 // 2025, arXiv:2501.16168. What becomes too late while it waits for the update before it is given up
 // too, so that no gradient of the bound's staleness is ever applied.
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 namespace troupe {
@@ -39,7 +40,7 @@ class Ringmaster final : public Admission {
 
 // Where replicas.admit has taken a part of another rule, the part's options are there.
 const proto::Ringmaster& ringmaster_options(const RuleContext& c) {
-  const auto& r = c.experiment.replicas();
+  const auto& r = sections::replicas(c.experiment);
   return r.admit().has_ringmaster() ? r.admit().ringmaster() : r.rule().ringmaster();
 }
 

@@ -1,8 +1,9 @@
 #include "runtime/schemes/rules/rule.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "messages/archive.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <algorithm>
@@ -51,7 +52,7 @@ std::int64_t Admission::answers_by(const Ledger& ledger) const {
 }
 
 double custom_value(const proto::Experiment& experiment, std::string_view key, double otherwise) {
-  for (const proto::CustomValue& value : experiment.replicas().rule().custom().values()) {
+  for (const proto::CustomValue& value : sections::replicas(experiment).rule().custom().values()) {
     if (value.key() == key) {
       return value.value();
     }
@@ -94,7 +95,7 @@ bool adds_nothing(const proto::Replicas& replicas) {
 }
 
 Rule make_server_rule(const RuleContext& context) {
-  const proto::Replicas& r = context.experiment.replicas();
+  const proto::Replicas& r = sections::replicas(context.experiment);
   const RuleScheme& admit = admission_of(r);
   const RuleScheme& scale = scale_of(r);
   const RuleScheme& step = step_of(r);

@@ -1,7 +1,10 @@
 // Checks of exchanges whose server asks a rule: what goes together of rule, parts, optimizer, pipeline and
 // traffic. They look at the facts that schemes tell of themselves.
+#include "experiment/optimizer.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 #include "runtime/schemes/exchanges/exchange_checks.hpp"
 #include "runtime/schemes/exchanges/replica_checks.hpp"
@@ -92,7 +95,7 @@ Result<void> check_optimizer_of_step(const Chosen& c) {
 
 /// Those decay every weight, or what replicas send has been decayed.
 Result<void> check_decay_on(const Chosen& c) {
-  const proto::Optimizer& optimizer = c.experiment.optimizer();
+  const proto::Optimizer& optimizer = sections::optimizer(c.experiment);
   const bool own = c.stepping().step || c.scaling().corrects || decays_at_replicas(c.experiment);
   if (optimizer.decay_on() == proto::DecayOn::all || optimizer.weight_decay() == 0 || !own) {
     return {};

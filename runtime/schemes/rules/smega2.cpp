@@ -12,8 +12,9 @@
 //   sent: w' - eta gamma ((R - c + R gamma s + c gamma^(d+1)) v' + (s + c / R gamma^d) A')
 //
 // With replicas.horizon=paper d counts as 0.
-#include "experiment.pb.h"
+#include "experiment/optimizer.pb.h"
 #include "messages/archive.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/policies/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -26,9 +27,9 @@ class Smega2 final : public Step {
  public:
   explicit Smega2(const RuleContext& context)
       : replicas_(context.replicas),
-        gamma_(context.experiment.optimizer().momentum()),
+        gamma_(sections::optimizer(context.experiment).momentum()),
         late_(own_pushes_ahead(context.experiment, context.delay) - 1),
-        decay_(context.experiment.optimizer().weight_decay()) {}
+        decay_(sections::optimizer(context.experiment).weight_decay()) {}
 
   Updated apply(Stream& stream, Update update) override {
     const Term g = decayed_gradient(stream, only(update), update.base, decay_);

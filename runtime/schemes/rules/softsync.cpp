@@ -1,8 +1,9 @@
 // softsync: an update of the first c = max(1, floor(living / n)) gradients, from whomever. Gupta
 // et al. 2015, arXiv:1509.04210. Nobody waits for his own gradient's update (unless by `wait`), but
 // everybody where updates are slower than pushes, or their number would have no bound.
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/policies/horizon.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
@@ -66,14 +67,15 @@ const proto::Softsync& softsync_options(const proto::Replicas& r) {
 
 /// An update is made of c pushes; who waits for its update does not meet the others of that one.
 double softsync_lag(const proto::Experiment& e, double delay) {
-  const proto::Softsync& options = softsync_options(e.replicas());
-  const double c = std::max<double>(1, static_cast<double>(e.replicas().count() / options.n()));
+  const proto::Softsync& options = softsync_options(sections::replicas(e));
+  const double c =
+      std::max<double>(1, static_cast<double>(sections::replica_count(e) / options.n()));
   return (pushes_between(e, delay) - (options.wait() ? c - 1 : 0)) / c;
 }
 
 /// No more parts than there are replicas.
 Result<void> check_softsync(const proto::Experiment& e) {
-  const proto::Replicas& r = e.replicas();
+  const proto::Replicas& r = sections::replicas(e);
   const bool admits =
       r.admit().has_softsync() || (r.admit().has_by_rule() && r.rule().has_softsync());
   const std::int64_t n = softsync_options(r).n();
@@ -101,17 +103,17 @@ RuleScheme softsync() {
           .memory = "the optimizer's moments",
           .admission =
               [](const RuleContext& c) {
-                return softsync_admission(softsync_options(c.experiment.replicas()));
+                return softsync_admission(softsync_options(sections::replicas(c.experiment)));
               },
           .pushes =
               [](const proto::Experiment& e) {
                 return std::max<std::int64_t>(
-                    1, e.replicas().count() / softsync_options(e.replicas()).n());
+                    1, sections::replica_count(e) / softsync_options(sections::replicas(e)).n());
               },
           .staleness =
               [](const proto::Experiment& e) {
-                return static_cast<double>(
-                    std::min(e.replicas().count(), softsync_options(e.replicas()).n()));
+                return static_cast<double>(std::min(sections::replica_count(e),
+                                                    softsync_options(sections::replicas(e)).n()));
               },
           .lag = softsync_lag};
 }

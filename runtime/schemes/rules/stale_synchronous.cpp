@@ -1,7 +1,8 @@
 // ssp, essp and wsp: replicas move by themselves and push how far they have come; nobody gets far
 // ahead of the slowest. Ho et al. 2013 (stale synchronous parallel); Dai et al. 2015, arXiv:1410.8043
 // (the eager form); Park et al. 2020, arXiv:2005.14038 (wave synchronous parallel).
-#include "experiment.pb.h"
+#include "experiment/replicas.pb.h"
+#include "messages/sections.hpp"
 #include "runtime/schemes/rules/parts.hpp"
 
 #include <utility>
@@ -66,13 +67,13 @@ std::unique_ptr<Admission> by_slowest_clock(std::int64_t bound, bool broadcasts)
 void by_clocks(Link& link, const proto::Experiment& e, const proto::Ssp& options, bool eager) {
   link.travel = Travel::change;
   link.kind = LocalLink{.clocks = LocalLink::Clocks{.bound = options.bound(), .eager = eager}};
-  link.rate_stride = e.replicas().count();
+  link.rate_stride = sections::replica_count(e);
   link.run_rate = true;
 }
 
 /// What the others do in a mini-batch is met in the one after it.
 double met_a_mini_batch_later(const proto::Experiment& e) {
-  return 2 * static_cast<double>(e.replicas().count());
+  return 2 * static_cast<double>(sections::replica_count(e));
 }
 
 }  // namespace
@@ -96,12 +97,13 @@ RuleScheme ssp() {
           .memory = "0",
           .admission =
               [](const RuleContext& c) {
-                return by_slowest_clock(c.experiment.replicas().rule().ssp().bound(), false);
+                return by_slowest_clock(sections::replicas(c.experiment).rule().ssp().bound(),
+                                        false);
               },
           .step = [](const RuleContext&) { return subtracting_step(); },
           .link =
               [](Link& link, const proto::Experiment& e) {
-                by_clocks(link, e, e.replicas().rule().ssp(), false);
+                by_clocks(link, e, sections::replicas(e).rule().ssp(), false);
               },
           .staleness = met_a_mini_batch_later};
 }
@@ -115,12 +117,13 @@ RuleScheme essp() {
           .memory = "0",
           .admission =
               [](const RuleContext& c) {
-                return by_slowest_clock(c.experiment.replicas().rule().essp().bound(), true);
+                return by_slowest_clock(sections::replicas(c.experiment).rule().essp().bound(),
+                                        true);
               },
           .step = [](const RuleContext&) { return subtracting_step(); },
           .link =
               [](Link& link, const proto::Experiment& e) {
-                by_clocks(link, e, e.replicas().rule().essp(), true);
+                by_clocks(link, e, sections::replicas(e).rule().essp(), true);
               },
           .staleness = met_a_mini_batch_later};
 }

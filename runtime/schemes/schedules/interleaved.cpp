@@ -1,7 +1,8 @@
 // Interleaved 1F1B (Narayanan et al. 2021): stage k works on chunks k, K + k, 2K + k, ... in groups
 // of K micro-batches. Warm-up: 2 d + (v - 1) K forwards, all of them where M = K.
-#include "experiment.pb.h"
+#include "experiment/pipeline.pb.h"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/schedules/built_in.hpp"
 
 #include <algorithm>
@@ -61,7 +62,8 @@ ScheduleScheme interleaved() {
           .write = write_interleaved,
           .chunks =
               [](const proto::Experiment& e, const OptionValues&) {
-                return static_cast<std::int32_t>(e.pipeline().schedule().interleaved().chunks());
+                return static_cast<std::int32_t>(
+                    sections::pipeline(e).schedule().interleaved().chunks());
               },
           .fits = whole_groups};
 }

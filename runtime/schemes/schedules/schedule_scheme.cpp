@@ -1,8 +1,9 @@
 #include "runtime/schemes/schedules/schedule_scheme.hpp"
 
-#include "experiment.pb.h"
+#include "experiment/pipeline.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
+#include "messages/sections.hpp"
 #include "runtime/schemes/schedules/built_in.hpp"
 #include "runtime/schemes/schedules/file.hpp"
 
@@ -45,7 +46,7 @@ std::string schedule_assignment(const ScheduleScheme& scheme) {
 }
 
 Result<const ScheduleScheme*> chosen_schedule(const proto::Experiment& experiment) {
-  auto scheme = find_chosen(experiment.pipeline().schedule());
+  auto scheme = find_chosen(sections::pipeline(experiment).schedule());
   if (scheme && (*scheme)->info.check) {
     TROUPE_TRY((*scheme)->info.check(experiment));
   }
@@ -55,7 +56,7 @@ Result<const ScheduleScheme*> chosen_schedule(const proto::Experiment& experimen
 Result<ScheduleOptions> schedule_options(const proto::Experiment& experiment) {
   const auto scheme = chosen_schedule(experiment);
   TROUPE_TRY(scheme);
-  const proto::Pipeline& pipeline = experiment.pipeline();
+  const proto::Pipeline& pipeline = sections::pipeline(experiment);
   const OptionValues values((*scheme)->info.options, pipeline.schedule().custom());
   const std::int32_t chunks = (*scheme)->chunks ? (*scheme)->chunks(experiment, values) : 1;
   if (chunks < 1) {
