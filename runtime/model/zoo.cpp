@@ -10,7 +10,7 @@ namespace {
 
 using Build = decltype(NetworkScheme::build);
 
-/// A built-in one; what it is says its alternative in messages/experiment.proto.
+/// A built-in one; what it is says its alternative in messages/experiment/model.proto.
 NetworkScheme scheme(const char* name, Build build) {
   const auto* field = proto::Model::descriptor()->FindFieldByName(name);
   return {.info = {.name = name, .summary = field->options().GetExtension(proto::doc)},
