@@ -29,7 +29,7 @@ if ! have nanobind numpy pandas pytest; then
   "$python" -m venv "$venv" || skip "$python makes no virtual environment (python3-venv)"
   "$venv/bin/pip" install --quiet "nanobind>=2.5" numpy pandas pytest || skip "PyPI does not answer"
 fi
-more=(matplotlib ipykernel nbclient mypy)
+more=(matplotlib ipykernel nbclient mypy datasets)
 have "${more[@]}" || "$venv/bin/pip" install --quiet "${more[@]}" || echo "PyPI does not answer: what needs ${more[*]} is not tested"
 if ! have torch torchvision; then
   { [ "${TROUPE_PYTHON_TORCH:-}" = yes ] && "$venv/bin/pip" install --quiet torch torchvision; } || have torch ||

@@ -6,7 +6,7 @@ import itertools
 import weakref
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 import numpy as np
 
@@ -60,9 +60,45 @@ def _facts(x: np.ndarray, y: np.ndarray, train: int, test: int, classes: int) ->
                   values=0 if classes else width, train=train, test=test)
 
 
-def _prepared(x: Any) -> np.ndarray:
-    x = np.asarray(x)
-    return np.ascontiguousarray(x, np.int32 if np.issubdtype(x.dtype, np.integer) else np.float32)
+def _image(image: Any, what: str) -> np.ndarray:
+    """Of PIL's, as torchvision's ToTensor has it: channels first, from 0 to 1."""
+    if image.mode not in ("L", "RGB"):
+        raise DataError(f"{what} is an image of mode {image.mode}; convert all images by a transform: image.convert('RGB'), or 'L'")
+    pixels = np.asarray(image, np.float32) / 255
+    return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], -1).transpose(2, 0, 1))
+
+
+def _prepared(given: Any, what: str) -> np.ndarray:
+    """int32 or float32."""
+    try:
+        x = np.asarray(given)
+    except ValueError as error:
+        raise DataError(f"{what}: its parts are of different lengths or shapes; pad, cut, resize or convert them to one") from error
+    if x.dtype.kind in "US":
+        raise DataError(f"{what} is text; make numbers of it before, as a tokenizer does, all of one length, and name those")
+    if x.dtype.kind not in "biuf":
+        raise DataError(f"{what} is no array of numbers, but of {type(x.flat[0]).__name__ if x.size else x.dtype}; samples(train, test, "
+                        "fields=...) takes objects with samples, those of Hugging Face with_format('numpy'), 'torch' or none")
+    return np.ascontiguousarray(x, np.int32 if x.dtype.kind in "iu" or x.dtype == bool and what.startswith("y") else np.float32)
+
+
+def _inputs(x: Any, what: str, dimensions: int) -> np.ndarray:
+    """`dimensions`: as many as bytes that are tokens have."""
+    if str(getattr(x, "dtype", "")) in ("uint8", "torch.uint8") and len(x.shape) > dimensions:
+        raise DataError(f"{what} is bytes of an image, {tuple(x.shape)}; give numbers, channels first, as x.astype('float32') / 255 (images of "
+                        "PIL, which those of Hugging Face are without a format, are taken as they are)")
+    return _prepared(x, what)
+
+
+def _in_order(of: Any, split: str) -> None:
+    """DataError where it cannot be asked for any sample at any time."""
+    if isinstance(of, Mapping):
+        raise DataError(f"samples: the {split} data has parts ({', '.join(map(str, of))}); name one of them: data[...]")
+    if not hasattr(of, "__getitem__") or not hasattr(of, "__len__"):
+        raise DataError(f"samples: {type(of).__name__} comes as a stream, and the runtime asks for samples by their number, in each epoch in "
+                        "another order; keep as many as are wanted, as by Hugging Face's Dataset.from_list(list(stream.take(10_000)))")
+    if len(of) == 0:
+        raise DataError(f"samples: the {split} data has no samples")
 
 
 def _check(x: np.ndarray, y: np.ndarray, classes: int, of: str) -> None:
@@ -73,19 +109,20 @@ def _check(x: np.ndarray, y: np.ndarray, classes: int, of: str) -> None:
             raise DataError(f"{name} has a number that is not finite")
     for name, array in (("label", y if classes else None), ("token", x if x.dtype == np.int32 else None)):
         if array is not None and (array.min() < 0 or array.max() >= classes):
-            raise DataError(f"a {name} of the {of} samples is not in 0 to {classes - 1}")
+            more = "; classes counts labels and tokens alike" if name == "token" else ""
+            raise DataError(f"a {name} of the {of} samples is not in 0 to {classes - 1}{more}")
 
 
 def arrays(x: Any, y: Any, x_test: Any = None, y_test: Any = None, *, classes: int | None = None) -> Dataset:
     """A data set of arrays, numpy's or torch's: x (N, sample shape), y (N) or (N, ...). float32 and int32 ones are read
     where they lie and may not be written to meanwhile. Integer targets are labels, each in [0, classes); integer samples
-    are tokens. Without a test set the last tenth is one."""
-    x, y = _prepared(x), _prepared(y)
+    are tokens, in [0, classes) as well. Without a test set the last tenth is one."""
+    x, y = _inputs(x, "x", 2), _prepared(y, "y")
     if x_test is None:
         n = len(x) - max(1, len(x) // 10)
         x, x_test, y, y_test = x[:n], x[n:], y[:n], y[n:]
     else:
-        x_test, y_test = _prepared(x_test), _prepared(y_test)
+        x_test, y_test = _inputs(x_test, "x_test", 2), _prepared(y_test, "y_test")
     if classes is None:
         classes = int(max(y.max(), y_test.max())) + 1 if y.dtype == np.int32 and len(y) and len(y_test) else 0
     if y_test.dtype != y.dtype or x_test.dtype != x.dtype or x_test.shape[1:] != x.shape[1:] or y_test.shape[1:] != y.shape[1:]:
@@ -97,20 +134,30 @@ def arrays(x: Any, y: Any, x_test: Any = None, y_test: Any = None, *, classes: i
     return Dataset(_troupe.arrays(_facts(x[0], y[0], len(x), len(x_test), classes), x, y, x_test, y_test))
 
 
-def samples(train: Any, test: Any, *, classes: int = 0, stack: Callable = np.stack, fields: tuple[Any, Any] = (0, 1),
+def samples(train: Any, test: Any, *, classes: int | None = None, stack: Callable = np.stack, fields: tuple[Any, Any] = (0, 1),
             executor: Executor | None = None) -> Dataset:
     """A data set of objects with len() and [i] -> (x, y), such as torch.utils.data.Dataset, or, by `fields` ("image", "label"),
-    Hugging Face's, whose set_transform() makes x an array. `classes`: of labels; 0: targets are values. The runtime decides which
-    samples a mini-batch has, so that a DataLoader's order has no say. `executor`: of concurrent.futures, whose threads or
-    processes get the samples of a mini-batch; None: they come one after the other."""
+    Hugging Face's: in memory or mapped from disk, not streams; without a format, or as "numpy" or "torch", or with a transform.
+    Images of PIL become float32 from 0 to 1, channels first. `classes`: of labels, and of tokens where x is whole numbers; 0:
+    targets are values; None: as a ClassLabel says, and values where targets are floats. The runtime decides which samples a
+    mini-batch has, so that a DataLoader's order has no say. `executor`: of concurrent.futures, whose threads or processes get
+    the samples of a mini-batch; None: they come one after the other."""
     def pair(sample: Any) -> tuple[np.ndarray, np.ndarray]:
         try:
-            found = sample[fields[0]], sample[fields[1]]
+            x, y = sample[fields[0]], sample[fields[1]]
         except (LookupError, TypeError) as error:
             raise DataError(f"samples: a sample, a {type(sample).__name__}, has no {fields[0]!r} and {fields[1]!r}") from error
-        return np.asarray(found[0]), np.asarray(found[1])
+        return _image(x, "x") if hasattr(x, "getbands") else _inputs(x, "x", 1), _prepared(y, "y")
 
-    x, y = map(_prepared, pair(train[0]))
+    _in_order(train, "training")
+    _in_order(test, "test")
+    x, y = pair(train[0])
+    if classes is None:
+        features = getattr(train, "features", None)
+        classes = getattr(features[fields[1]] if isinstance(features, Mapping) else None, "num_classes", 0 if y.dtype == np.float32 else None)
+    if classes is None:
+        raise DataError("samples: targets are whole numbers; classes=N takes them as labels, 0 to N - 1, and classes=0 as values")
+    known: int = classes
 
     class Gather:
         def gather(self, split: str, indices: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -122,14 +169,23 @@ def samples(train: Any, test: Any, *, classes: int = 0, stack: Callable = np.sta
             else:
                 found = (of[i] for i in indices.tolist())
             pairs = [pair(one) for one in found]
-            xs = _prepared(stack([p[0] for p in pairs]))
-            ys = _prepared([p[1] for p in pairs])
-            _check(xs, ys, classes, "training" if split == "train" else "test")
-            return xs, ys if classes else ys.astype(np.float32)
+            shapes = sorted({one.shape for one, _ in pairs})
+            if stack is np.stack and len(shapes) > 1:
+                raise DataError(f"samples of a mini-batch are of different shapes, {shapes[0]} and {shapes[-1]}; pad, cut, resize or convert "
+                                "all to one")
+            xs = _prepared(stack([p[0] for p in pairs]), "x")
+            ys = _prepared([p[1] for p in pairs], "y")
+            _check(xs, ys, known, "training" if split == "train" else "test")
+            return xs, ys if known else ys.astype(np.float32)
 
-    return Dataset(_troupe.gatherer(_facts(x, y, len(train), len(test), classes), Gather(), type(train).__name__))
+    return Dataset(_troupe.gatherer(_facts(x, y, len(train), len(test), known), Gather(), type(train).__name__))
 
 
 def dataset(given: Any) -> Dataset:
     """What `data=` of an experiment takes."""
-    return given if isinstance(given, Dataset) else arrays(*given)
+    if isinstance(given, Dataset):
+        return given
+    if not isinstance(given, (tuple, list)) or len(given) not in (2, 4):
+        raise DataError(f"data: a {type(given).__name__} is neither (x, y) nor (x, y, x_test, y_test); samples(train, test, fields=...) takes "
+                        "objects with samples")
+    return arrays(*given)
