@@ -42,7 +42,7 @@ constexpr std::array<const char*, 12> kCompared{"outcome",
 constexpr const char* kMeanOfStaleness = "seconds_mean";
 constexpr std::uintmax_t kSummaryBytesMax = std::uintmax_t{64} << 20;
 
-Error data_error(const fs::path& path, const std::string& what) {
+Error error_in(const fs::path& path, const std::string& what) {
   return {ErrorKind::data, concat(path.string(), ": ", what)};
 }
 
@@ -52,17 +52,17 @@ Result<std::string> read_summary(const fs::path& path) {
   const std::uintmax_t bytes = fs::file_size(path, code);
   std::ifstream file(path, std::ios::binary);
   if (code || !file) {
-    return data_error(path,
-                      "there is no such file: this is no folder of a run, or the run has not come "
-                      "to an end of its own, and then its order is not whole");
+    return error_in(path,
+                    "there is no such file: this is no folder of a run, or the run has not come "
+                    "to an end of its own, and then its order is not whole");
   }
   if (bytes > kSummaryBytesMax) {
-    return data_error(path, "it is longer than what troupe writes");
+    return error_in(path, "it is longer than what troupe writes");
   }
   std::ostringstream text;
   text << file.rdbuf();
   if (!Json::parse(text.str()).is_object()) {
-    return data_error(path, "this is no JSON");
+    return error_in(path, "this is no JSON");
   }
   return text.str();
 }
@@ -72,12 +72,12 @@ Result<std::string> read_summary(const fs::path& path) {
 Result<void> check_is_over(const fs::path& folder, const Json& summary) {
   const fs::path metrics = folder / "metrics.jsonl";
   if (is_being_written(metrics)) {
-    return data_error(folder, "the run goes on, so that its order is not whole yet");
+    return error_in(folder, "the run goes on, so that its order is not whole yet");
   }
   std::error_code code;
   if (fs::exists(metrics, code) &&
       !tells_the_end(folder / "summary.json", summary["updates"].number(), metrics)) {
-    return data_error(
+    return error_in(
         folder,
         concat(
             "the run went on after the end that summary.json tells, and has not come to an end of "
@@ -143,10 +143,10 @@ class Record {
                           folder.string())};
     }
     if (const std::string by = told["version"].words(); by != version()) {
-      return data_error(path,
-                        fill_in("the run was made by {}, this is {}, which may act otherwise",
-                                by.empty() ? "an earlier troupe" : "troupe " + by,
-                                version()));
+      return error_in(path,
+                      fill_in("the run was made by {}, this is {}, which may act otherwise",
+                              by.empty() ? "an earlier troupe" : "troupe " + by,
+                              version()));
     }
     TROUPE_TRY(check_is_over(folder, told));
     return Record(folder, *std::move(summary));
@@ -155,21 +155,21 @@ class Record {
   Result<void> prepare(const Blueprint& blueprint, const Cast& cast) {
     TROUPE_TRY(check_experiment_of(blueprint));
     if (!blueprint.experiment->record().order()) {
-      return data_error(
+      return error_in(
           folder_,
           "the run has not recorded its order (record.order=false). A run of threads that write "
           "into one buffer (hogwild) never does: what they met there is in no message");
     }
     for (int thread = 0; thread < cast.threads; ++thread) {
       if (const fs::path text = text_of_thread(thread); !fs::exists(text)) {
-        return data_error(text, "there is no such file");
+        return error_in(text, "there is no such file");
       }
       auto deliveries = read_order(text_of_thread(thread), cast, thread);
       TROUPE_TRY(deliveries);
       order_.push_back(*std::move(deliveries));
     }
     if (const fs::path more = text_of_thread(cast.threads); fs::exists(more)) {
-      return data_error(more, concat("this experiment has ", cast.threads, " threads alone"));
+      return error_in(more, concat("this experiment has ", cast.threads, " threads alone"));
     }
     return {};
   }
@@ -236,16 +236,16 @@ class Record {
   Result<void> check_experiment_of(const Blueprint& blueprint) const {
     const fs::path path = folder_ / "experiment.textproto";
     if (const std::string& from = blueprint.experiment->resumed().from(); !from.empty()) {
-      return data_error(path,
-                        concat("this run went on from ",
-                               from,
-                               " on another topology; a replay begins with a run's beginning, so "
-                               "that the run there can be replayed, and this one cannot"));
+      return error_in(path,
+                      concat("this run went on from ",
+                             from,
+                             " on another topology; a replay begins with a run's beginning, so "
+                             "that the run there can be replayed, and this one cannot"));
     }
     const std::string ours = print_experiment_json(blueprint.experiment);
     const std::string what =
         difference("experiment", told()["experiment"], Json::parse(ours), "start_from");
-    return what.empty() ? Result<void>() : data_error(path, "this is not what was run: " + what);
+    return what.empty() ? Result<void>() : error_in(path, "this is not what was run: " + what);
   }
 
   fs::path folder_;
