@@ -15,6 +15,7 @@
 namespace troupe {
 namespace {
 
+constexpr std::int32_t kChunksOfPipe = 2;     // with one, stages would be replicas of the network
 constexpr int kBlocksMax = 4;                 // a stage, that a mixed pipe is made of
 constexpr double kWorthMoreStaleness = 1.02;  // times the throughput
 
@@ -72,6 +73,7 @@ void add(LayerProfile& to, const LayerProfile& behind) {
   to.input_gradient += behind.input_gradient;
   to.weight_gradient += behind.weight_gradient;
   to.update += behind.update;
+  to.addition += behind.addition;
   to.parameter_bytes += behind.parameter_bytes;
   to.saved_bytes += behind.saved_bytes;
   to.output_bytes = behind.output_bytes;
@@ -104,12 +106,13 @@ Arrangement arrangement_of(const MixedPlan& plan) {
   return how;
 }
 
-/// `b` as the first of `all` that no later one beats by 2 %. Where none is allowed and fits, Error (usage): why the first is
-/// not allowed, or where it is, `otherwise`.
+/// `b` as the first of `all` that no later one beats by 2 %, had each stage a core of its own: what is found is run elsewhere,
+/// too. Where none is allowed and fits, Error (usage): why the first is not allowed, or where it is, `otherwise`.
 Result<Blueprint> best_of(const Blueprint& b,
                           const std::vector<Arrangement>& all,
-                          const NetworkProfile& profile,
+                          NetworkProfile profile,
                           Error otherwise) {
+  profile.cores = 0;
   std::optional<Blueprint> best;
   double fastest = 0;
   for (const Arrangement& how : all) {
@@ -196,7 +199,9 @@ Result<std::vector<std::int64_t>> profiled_cut(const Blueprint& b, const Network
   return arrangement_of(*plan).cut;
 }
 
-std::vector<Arrangement> profiled_arrangements(const Blueprint& b, const NetworkProfile& profile) {
+std::vector<Arrangement> profiled_arrangements(const Blueprint& b,
+                                               const NetworkProfile& profile,
+                                               std::int32_t chunks_min) {
   const Schedule& schedule = *b.schedule;
   const proto::Pipeline& pipeline = b.experiment->pipeline();
   std::vector<Arrangement> all;
@@ -210,7 +215,7 @@ std::vector<Arrangement> profiled_arrangements(const Blueprint& b, const Network
                               schedule.chunks == schedule.options.stages &&
                               pipeline.stage_of().empty();
   problem.devices = schedule.options.stages;
-  for (problem.stages = schedule.chunks - 1; may_have_fewer && problem.stages > 1;
+  for (problem.stages = schedule.chunks - 1; may_have_fewer && problem.stages >= chunks_min;
        --problem.stages) {
     const auto plan = partition_contiguous(problem);
     Arrangement how = plan ? arrangement_of(*plan) : Arrangement{};
@@ -225,7 +230,7 @@ Result<Blueprint> profiled_blueprint(const Blueprint& b, const NetworkProfile& p
   const auto cut = profiled_cut(b, profile);
   return best_of(
       b,
-      profiled_arrangements(b, profile),
+      profiled_arrangements(b, profile, kChunksOfPipe),
       profile,
       cut ? Error{ErrorKind::usage, "partition: no profiled cut fits into memory"} : cut.error());
 }
@@ -282,6 +287,7 @@ std::vector<ChunkTimes> chunk_times(const Blueprint& b, const NetworkProfile& pr
       times[c].input_gradient += layer.input_gradient;
       times[c].weight_gradient += layer.weight_gradient;
       times[c].update += layer.update * b.schedule->options.micro_batches;
+      times[c].update += layer.addition * (b.schedule->copies_of(static_cast<std::int32_t>(c)) - 1);
     }
     before += c % width + 1 == width ? layers : 0;
     // It takes the thread that works on a message, and the way there, where it is another thread's.
@@ -303,20 +309,26 @@ Throughput predict(const Blueprint& b, const NetworkProfile& profile) {
   timed.times = chunk_times(b, profile);
   const std::int32_t M = b.schedule->options.micro_batches;
   std::vector<double> stages(static_cast<std::size_t>(b.schedule->options.stages));
+  double work = 0;  // of all threads, for a mini-batch
   for (std::size_t c = 0; c < timed.times.size(); ++c) {
     const ChunkTimes& t = timed.times[c];
     const auto chunk = static_cast<std::int32_t>(c);
+    const double micro_batch = t.forward + t.input_gradient + t.weight_gradient;
     stages[static_cast<std::size_t>(b.schedule->stage_of(chunk))] +=
-        (t.forward + t.input_gradient + t.weight_gradient + t.update / M) /
-        b.schedule->copies_of(chunk);
+        (micro_batch + t.update / M) / b.schedule->copies_of(chunk);
+    work += M * micro_batch + t.update / b.schedule->copies_of(chunk);
   }
   const Forecast forecast = troupe::forecast(timed);
+  const double on_all_cores =
+      profile.cores > 0
+          ? work * static_cast<double>(b.experiment->replicas().count()) / profile.cores
+          : 0;
+  const double period = std::max(forecast.period, on_all_cores);
   const auto slowest = std::max_element(stages.begin(), stages.end());
   return {.slowest_stage = static_cast<std::int32_t>(slowest - stages.begin()),
           .slowest_seconds = *slowest,
-          .samples_per_second =
-              static_cast<double>(b.experiment->data().batch_size()) / forecast.period,
-          .idle = forecast.idle_steady};
+          .samples_per_second = static_cast<double>(b.experiment->data().batch_size()) / period,
+          .idle = 1 - (1 - forecast.idle_steady) * forecast.period / period};
 }
 
 }  // namespace troupe

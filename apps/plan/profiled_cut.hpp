@@ -32,11 +32,12 @@ struct Arrangement {
 };
 
 /// How PipeDream's planner arranges `blueprint`, each the fastest of its kind: the profiled cut, and, of a
-/// schedule that never flushes, K - 1, K - 2, ..., 2 chunks that share all K stages as alternates. Copies that the
+/// schedule that never flushes, K - 1, K - 2, ..., `chunks_min` chunks that share all K stages as alternates. Copies that the
 /// experiment has stay. What fits into no memory is left out; whether the experiment may have alternates is the caller's
 /// to see.
 std::vector<Arrangement> profiled_arrangements(const Blueprint& blueprint,
-                                               const NetworkProfile& profile);
+                                               const NetworkProfile& profile,
+                                               std::int32_t chunks_min);
 
 /// `blueprint` as pipeline.partition profiled makes it: with the profiled cut, or with the arrangement in alternates that
 /// promises most, if that is 2 % more throughput than any of more chunks; its experiment gets pipeline.cut and
@@ -63,7 +64,7 @@ std::vector<ChunkTimes> chunk_times(const Blueprint& blueprint, const NetworkPro
 struct Throughput {
   std::int32_t slowest_stage = 0;
   double slowest_seconds = 0;  // of its work on one micro-batch; of alternates, each has its share
-  double samples_per_second = 0;  // once the pipe is full, by the schedule
+  double samples_per_second = 0;  // once the pipe is full, by the schedule and the cores
   double idle = 0;                // share of all stages' time, then
 };
 

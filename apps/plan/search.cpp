@@ -51,8 +51,8 @@ class Search {
   }
 
  private:
-  /// Rows of a micro-batch, width, whether weights are late, activations.
-  using Key = std::tuple<std::int64_t, std::int64_t, bool, proto::Pipeline::Activations>;
+  /// Rows of a micro-batch, width, whether weights are late, threads at once, activations.
+  using Key = std::tuple<std::int64_t, std::int64_t, bool, int, proto::Pipeline::Activations>;
 
   Result<void> try_pipes(std::int64_t replicas, std::int64_t micro_batches) {
     const std::int64_t batch = b_.experiment->data().batch_size();
@@ -105,7 +105,7 @@ class Search {
     }
     const auto profile = profile_of(*plain);
     TROUPE_TRY(profile);
-    for (const Arrangement& how : profiled_arrangements(*plain, **profile)) {
+    for (const Arrangement& how : profiled_arrangements(*plain, **profile, 1)) {
       Sets all = sets;
       if (!how.copies.empty()) {
         all.push_back("pipeline.copies=" + list_text(how.copies));
@@ -140,12 +140,13 @@ class Search {
     return made ? std::optional(*std::move(made)) : std::nullopt;
   }
 
-  /// Measured once for each size of a micro-batch, each width, and each way to keep weights.
+  /// Measured once for each size of a micro-batch, each width, each way to keep weights, and each number of threads.
   Result<const NetworkProfile*> profile_of(const Blueprint& b) {
     const proto::Pipeline& pipeline = b.experiment->pipeline();
     const std::int64_t rows = b.experiment->data().batch_size() / pipeline.micro_batches();
     const auto key = [&](proto::Pipeline::Activations activations) {
-      return Key(rows, pipeline.width(), b.schedule->delay_max > 0, activations);
+      return Key(
+          rows, pipeline.width(), b.schedule->delay_max > 0, threads_at_once(b), activations);
     };
     if (!profiles_.contains(key(proto::Pipeline::fifo))) {
       Blueprint kept = b;
@@ -177,7 +178,9 @@ class Search {
         taken[static_cast<std::size_t>(b.schedule->stage_of(c, copy))] +=
             memory.activations / copies;
       }
-      parameters += static_cast<double>(chunk->layout().bytes());
+      const auto own = static_cast<double>(chunk->layout().bytes());
+      grid.bytes += 2 * own * (copies - 1) / copies;  // gradients and weights, in each round once
+      parameters += own;
       grid.bytes +=
           2 * replicas * static_cast<double>(bytes_ahead(b, c) * b.experiment->data().batch_size());
     }

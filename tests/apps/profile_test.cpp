@@ -124,6 +124,7 @@ TEST_CASE("a profile's bytes and FLOPs are those of the shapes", "[apps]") {
           CHECK(layer.input_gradient > 0);
           CHECK(layer.weight_gradient > 0);
           CHECK(layer.update > 0);
+          CHECK((layer.addition > 0 || layer.parameter_bytes == 0));
           parameters += layer.parameter_bytes;
           saved += layer.saved_bytes;
           saved_by_shapes += rows * b.network.layers[i]->saved_bytes();
@@ -246,6 +247,45 @@ TEST_CASE(
                 "pipeline.cut=[2,4]"}) == Approx(6 * (2 + 4) + 12 * 0.125 + 4 * 0.125));
   CHECK(period({"pipeline.stages=1", "pipeline.schedule=gpipe", "pipeline.micro_batches=4"}) ==
         Approx(4 * 18 + 8 * 0.125));
+}
+
+TEST_CASE("stages that share cores are no faster than these", "[apps]") {
+  NetworkProfile profile;
+  profile.layers.assign(6,
+                        {.forward = 1, .input_gradient = 1, .weight_gradient = 1, .update = 0.5});
+  const auto predicted = [&](const std::vector<std::string>& set) {
+    return predict(blueprint(kSix, set), profile);
+  };
+  const std::vector<std::string> three = pipe(3, {"pipeline.cut=[2,4]"});
+  for (const int cores : {0, 3, 4}) {
+    profile.cores = cores;
+    CHECK(predicted(three).samples_per_second == Approx(16 / 7.0));
+    CHECK(predicted(three).idle == Approx(0).margin(1e-9));
+  }
+  profile.cores = 2;
+  CHECK(predicted(three).samples_per_second == Approx(16 / (21 / 2.0)));
+  CHECK(predicted(three).slowest_seconds == Approx(7));
+  CHECK(predicted(three).idle == Approx(1 / 3.0));  // two threads of three run
+  // Two replicas have as much work each.
+  const std::vector<std::string> two = {"replicas.count=2", "replicas.exchange=synchronous"};
+  CHECK(predicted(two).samples_per_second == Approx(16 / 21.0));
+  profile.cores = 1;
+  CHECK(predicted(two).samples_per_second == Approx(16 / 42.0));
+}
+
+TEST_CASE("alternates' gradients are added up, and that takes the thread of the update", "[apps]") {
+  NetworkProfile profile;
+  profile.layers.assign(
+      6,
+      {.forward = 1, .input_gradient = 1, .weight_gradient = 1, .update = 0.5, .addition = 0.25});
+  for (const int r : {2, 3}) {
+    // A round is a mini-batch of each, an update, and the addition of all gradients but one.
+    const double round = 6 * (3 + 0.5 + (r - 1) * 0.25);
+    const Throughput p =
+        predict(blueprint(kSix, pipe(r, {"pipeline.copies=[" + std::to_string(r) + "]"})), profile);
+    CHECK(p.samples_per_second == Approx(16 * r / round));
+    CHECK(p.slowest_seconds == Approx(round / r));
+  }
 }
 
 TEST_CASE("the partition problem asks for what the scheme keeps", "[apps]") {
@@ -665,6 +705,7 @@ TEST_CASE("a search finds grids that run as they are printed, within the limits"
   double memory = 0;
   int replicated = 0;
   int copied = 0;
+  int copied_whole = 0;
   int wide = 0;
   for (std::size_t i = 0; i < grids->size(); ++i) {
     const Grid& grid = (*grids)[i];
@@ -698,10 +739,12 @@ TEST_CASE("a search finds grids that run as they are printed, within the limits"
     }
     memory = std::max(memory, grid.memory);
     replicated += e.replicas().count() > 1;
-    copied += !e.pipeline().copies().empty();
+    copied += e.pipeline().copies_size() > 1;
+    copied_whole += e.pipeline().copies_size() == 1;
   }
   CHECK(replicated > 0);
   CHECK(copied > 0);
+  CHECK(copied_whole > 0);
   CHECK(wide > 0);
   const auto frugal = search_grids(b, {.workers = 3, .memory = memory - 1});
   REQUIRE(frugal);

@@ -22,6 +22,7 @@ struct LayerProfile {
   double input_gradient = 0;         // seconds
   double weight_gradient = 0;        // seconds
   double update = 0;                 // seconds: a micro-batch's share of its mini-batch's update
+  double addition = 0;               // seconds: of another alternate's gradient to an update
   std::int64_t output_bytes = 0;     // what the next layer is given, and as much on the way back
   std::int64_t parameter_bytes = 0;  // the weights once
   std::int64_t saved_bytes = 0;      // kept from forward to backward
