@@ -3,17 +3,23 @@
 
     search_ranks.py --program P                    # twelve grids of a dense network, on the real clock
     search_ranks.py --program P --repeats 9 --updates 60 --workers 4
+    search_ranks.py --program P --copies --grids 6 # all with copies of stages, and six without
 
 Of all grids that the search finds twelve are taken at equal distances in its order, each trained several times in turn, so that
 whatever else the machine does meets all of them alike, and the median seconds of a mini-batch are ranked. Printed is a table and
 rho. Seconds on the wall are no measure where other programs take the cores, and neither where the grids have more workers than
-there are cores. So the processor time of the busiest thread, which mostly does one stage's work, is ranked, too. Exit
-status 1 where rho, of the wall or with --busiest of that, is below --least.
+there are cores. So the processor time of the busiest thread, which mostly does one stage's work, is ranked, too.
+
+What was planned is also told as a share of what was measured: of the seconds on the wall, and of those that the run would need
+were the cores its own, which are the processor time of the busiest thread, or that of all threads divided by the cores, where
+that is more. The last line has the least and the greatest of each. Exit status 1 where rho, of the wall or with --busiest of the
+busiest thread, is below --least.
 """
 
 import argparse
 import csv
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -80,7 +86,8 @@ def thread_seconds(pid):
 
 
 def trained(program, experiment, settings, updates, folder):
-    """Seconds of a mini-batch: on the wall, from the end of the first one on, as the plan has a full pipeline; and of the busiest thread."""
+    """Seconds of a mini-batch: on the wall, from the end of the first one on, as the plan has a full pipeline; of the busiest
+    thread; and that the processor time of all threads takes of all cores."""
     out = Path(tempfile.mkdtemp(dir=folder)) / "run"
     sets = [word for setting in [*settings, f"stop.updates={updates}"] for word in ("--set", setting)]
     times = {}
@@ -93,7 +100,8 @@ def trained(program, experiment, settings, updates, folder):
             sys.exit(f"search_ranks: {' '.join(settings)} ended with {run.returncode}: {run.stderr.read()}")
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     first, *_, last = (line for line in lines if line["kind"] == "train")
-    return (last["seconds"] - first["seconds"]) / (last["step"] - first["step"]), max(times.values()) / updates
+    wall = (last["seconds"] - first["seconds"]) / (last["step"] - first["step"])
+    return wall, max(times.values()) / updates, sum(times.values()) / updates / len(os.sched_getaffinity(0))
 
 
 def main():
@@ -102,6 +110,7 @@ def main():
     arguments.add_argument("--experiment", help="in place of the dense network")
     arguments.add_argument("--workers", type=int, default=2)
     arguments.add_argument("--grids", type=int, default=12)
+    arguments.add_argument("--copies", action="store_true", help="all grids with copies of stages, and --grids others")
     arguments.add_argument("--updates", type=int, default=40)
     arguments.add_argument("--repeats", type=int, default=5)
     arguments.add_argument("--least", type=float, default=0.9)
@@ -113,19 +122,27 @@ def main():
             experiment = Path(folder) / "ranks.textproto"
             experiment.write_text(NETWORK)
         found = searched(asked.program, experiment, asked.workers, folder)
+        copied = [grid for grid in found if any(word.startswith("pipeline.copies=") for word in grid[1])]
         grids = chosen(found, asked.grids)
+        if asked.copies:
+            grids = sorted(copied + chosen([grid for grid in found if grid not in copied], asked.grids))
         times = [[] for _ in grids]
         for _ in range(asked.repeats):
             for (_, settings), of in zip(grids, times):
                 of.append(trained(asked.program, experiment, settings, asked.updates, folder))
     planned = [seconds for seconds, _ in grids]
-    measured = [statistics.median(wall for wall, _ in of) for of in times]
-    busiest = [statistics.median(busy for _, busy in of) for of in times]
+    measured = [statistics.median(wall for wall, _, _ in of) for of in times]
+    busiest = [statistics.median(busy for _, busy, _ in of) for of in times]
+    needed = [max(busy, statistics.median(on_cores for _, _, on_cores in of)) for busy, of in zip(busiest, times)]
     print(f"{len(found)} grids of at most {asked.workers} workers; medians of {asked.repeats} runs of {asked.updates} updates")
-    print("   planned  measured   busiest  (ms a mini-batch)")
-    for (_, settings), *row in zip(grids, planned, measured, busiest):
-        print("".join(f"{1000 * value:10.3f}" for value in row), " ", " ".join(settings))
+    print("   planned  measured   busiest    needed  (ms a mini-batch)  planned / measured, / needed")
+    for (_, settings), plan, *row in zip(grids, planned, measured, busiest, needed):
+        cells = "".join(f"{1000 * value:10.3f}" for value in (plan, *row))
+        print(f"{cells}   {plan / row[0]:6.2f} {plan / row[2]:6.2f}  ", " ".join(settings))
     on_wall, of_busiest = spearman(planned, measured), spearman(planned, busiest)
+    for what, seconds in ("measured", measured), ("needed", needed):
+        shares = [plan / taken for plan, taken in zip(planned, seconds)]
+        print(f"planned / {what}: {min(shares):.2f} to {max(shares):.2f}")
     print(f"Spearman's rho: {on_wall:.3f} with seconds on the wall, {of_busiest:.3f} with those of the busiest thread")
     return 0 if (of_busiest if asked.busiest else on_wall) >= asked.least else 1
 
