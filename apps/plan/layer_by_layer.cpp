@@ -95,8 +95,9 @@ LayerByLayer::LayerByLayer(const Blueprint& b)
     }
     steps_.push_back(std::move(step));
   }
-  BatchOrder order(
-      b.data->size(Split::train), sections::data(b.experiment).batch_size(), sections::seed(b.experiment));
+  BatchOrder order(b.data->size(Split::train),
+                   sections::data(b.experiment).batch_size(),
+                   sections::seed(b.experiment));
   // On the stages' device, as by the Source: uploads are none of a stage's work.
   batch_ = gather_batch(
       stream_, *b.data, Split::train, order.indices(0, 0, micro_batches_), order.epoch(0));

@@ -130,8 +130,8 @@ Result<NetworkProfile> measure_layers(const Blueprint& b) {
       ++profile.passes;
     }
   }
-  const auto rows =
-      static_cast<double>(sections::data(b.experiment).batch_size() / b.schedule->options.micro_batches);
+  const auto rows = static_cast<double>(sections::data(b.experiment).batch_size() /
+                                        b.schedule->options.micro_batches);
   for (std::size_t i = 0; i < network.layers(); ++i) {
     profile.layers.push_back(network.profile(i));
     profile.flops.push_back(rows * network.layer(i).flops().total());
