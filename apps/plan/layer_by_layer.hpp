@@ -3,6 +3,7 @@
 
 #include "actors/pipeline/optimizer.hpp"
 #include "apps/topologies/blueprint.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/batch.hpp"
 #include "runtime/schemes/partition/partition.hpp"
 
@@ -58,7 +59,7 @@ class LayerByLayer {
   auto timed(std::vector<double>& times, F work);
   Weights weights_of(const Step& step) const;
 
-  Pass training() { return {.stream = stream_, .seed = b_.experiment.seed()}; }
+  Pass training() { return {.stream = stream_, .seed = sections::seed(b_.experiment)}; }
 
   void forward();
   void backward();
