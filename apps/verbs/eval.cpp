@@ -40,13 +40,17 @@ bool is_without_target(const Dataset& data) {
 }
 
 /// The network, where it has data to judge it by. Error (usage) for `verb` besides.
-Result<Blueprint> open(const std::string& verb, const EvalArguments& arguments) {
+Result<Blueprint> open(Console& console, const std::string& verb, const EvalArguments& arguments) {
   TROUPE_TRY(check_is_new(verb + ": --out: ", arguments.out));
   auto blueprint = trained_blueprint(verb, arguments.trained);
   if (blueprint && blueprint->network.loss == Loss::sum) {
     return Error{
         ErrorKind::usage,
         verb + ": this network is trained without data, so there is none to evaluate it on"};
+  }
+  const Preparation* const prepared = blueprint ? blueprint->data->preparation() : nullptr;
+  for (const std::string& doubt : prepared ? prepared->doubts : std::vector<std::string>()) {
+    console.err << "warning    " << wrapped(doubt, 100, "           ") << '\n';
   }
   return blueprint;
 }
@@ -161,8 +165,8 @@ std::string to_json(const EvalArguments& arguments, const Blueprint& b, const Ev
   return all.text() + '\n';
 }
 
-Result<std::string> evaluated(const EvalArguments& arguments) {
-  const auto blueprint = open("eval", arguments);
+Result<std::string> evaluated(Console& console, const EvalArguments& arguments) {
+  const auto blueprint = open(console, "eval", arguments);
   TROUPE_TRY(blueprint);
   const Evaluation evaluation = evaluate(*blueprint, split_of(arguments));
   if (arguments.confusion && evaluation.confusion.empty()) {
@@ -271,8 +275,8 @@ std::string csv_line(const EvalArguments& arguments,
   return line + '\n';
 }
 
-Result<std::string> predicted(const EvalArguments& arguments) {
-  const auto blueprint = open("predict", arguments);
+Result<std::string> predicted(Console& console, const EvalArguments& arguments) {
+  const auto blueprint = open(console, "predict", arguments);
   TROUPE_TRY(blueprint);
   const Dataset& data = *blueprint->data;
   if (data.labels_per_sample() > 1) {
@@ -304,7 +308,7 @@ Result<std::string> predicted(const EvalArguments& arguments) {
 // -- what both share -------------------------------------------------------------------------------
 
 Command declare(const char* out,
-                Result<std::string> (*act)(const EvalArguments&),
+                Result<std::string> (*act)(Console&, const EvalArguments&),
                 CommandOption flag(EvalArguments&)) {
   auto arguments = std::make_shared<EvalArguments>();
   return {
@@ -333,7 +337,7 @@ Command declare(const char* out,
             .doc = "cpu or cuda:N (default: cpu)"},
            {.names = "--out", .value = &arguments->out, .doc = out, .type = "FILE"}},
       .action = [arguments, act](Console& console) {
-        return tell(console, act(*arguments));
+        return tell(console, act(console, *arguments));
       }};
 }
 

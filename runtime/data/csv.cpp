@@ -71,12 +71,6 @@ std::vector<ColumnScale> scales_of(const CsvTable& table,
   return moments.scales();
 }
 
-std::vector<std::int64_t> all_rows(const CsvTable& table) {
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(table.rows()));
-  std::iota(rows.begin(), rows.end(), 0);
-  return rows;
-}
-
 /// What of the options and of the file as a whole does not make a data set.
 Result<void> check_csv(const proto::Csv& options, const CsvLoader& loader, const CsvTable& table) {
   const auto& widths = loader.widths();
@@ -195,8 +189,8 @@ Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
   auto other = apart ? loader.read(options.test_path()) : Result<CsvTable>(CsvTable());
   TROUPE_TRY(other);
   TROUPE_TRY(check_prepared(options, loader, prepared));
-  const HeldOut rows = apart   ? HeldOut{all_rows(*table), all_rows(*other)}
-                       : alone ? HeldOut{all_rows(*table), all_rows(*table)}
+  const HeldOut rows = apart   ? HeldOut{all_rows(table->rows()), all_rows(other->rows())}
+                       : alone ? HeldOut{all_rows(table->rows()), all_rows(table->rows())}
                                : hold_out(table->rows(), options.test_share(), seed);
   const auto& widths = loader.widths();
   auto scales =
@@ -218,6 +212,11 @@ Result<std::shared_ptr<const Dataset>> open_csv(const proto::Csv& options,
   if (!prepared) {
     tell_csv(options, loader, *table, preparation);
     preparation.understood.push_back(split_told(rows, options.test_path()));
+  } else if (!loader.columns().header && !prepared->columns.empty()) {
+    preparation.doubts.push_back(
+        fill_in("{} does not name its columns; they are taken to be {}, in this order",
+                options.path(),
+                trained_columns_told(*prepared, options)));
   }
   preparation.constant = options.values() ? constant_loss(data.train.values, data.test.values, 1)
                                           : constant_accuracy(data.train.labels, data.test.labels);

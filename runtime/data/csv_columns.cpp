@@ -3,6 +3,7 @@
 #include "experiment/data.pb.h"
 #include "kernels/numeral.hpp"
 #include "kernels/wording.hpp"
+#include "messages/experiment.hpp"
 #include "runtime/data/csv_reader.hpp"
 #include "runtime/record/json.hpp"
 
@@ -54,34 +55,12 @@ std::string names_said(const CsvColumns& columns) {
   return text + (columns.names.size() > kNamesSaid ? ", ..." : "");
 }
 
-/// The column that an option means by a name or a number from 1.
-Result<std::size_t> find_column(const CsvColumns& columns,
-                                const char* key,
-                                const std::string& asked) {
-  const auto named = std::find(columns.names.begin(), columns.names.end(), asked);
-  if (named != columns.names.end()) {
-    if (std::find(named + 1, columns.names.end(), asked) != columns.names.end()) {
-      return usage_error(
-          "data.csv.{}: several columns are called {}; give its number, 1 for the first",
-          key,
-          csv_shown(asked));
-    }
-    return static_cast<std::size_t>(named - columns.names.begin());
-  }
-  const std::size_t number = numeral<std::size_t>(asked).value_or(0);
-  if (number >= 1 && number <= columns.uses.size()) {
-    return number - 1;
-  }
-  return usage_error(
-      "data.csv.{}: the file has no column {}; {}", key, csv_shown(asked), names_said(columns));
-}
-
 /// Gives a column of numbers another use.
 Result<void> set_use(CsvColumns& columns,
                      const char* key,
                      const std::string& asked,
                      ColumnUse use) {
-  const auto column = find_column(columns, key, asked);
+  const auto column = csv_column(columns, key, asked);
   TROUPE_TRY(column);
   ColumnUse& now = columns.uses[*column];
   if (now != ColumnUse::number && now != use) {
@@ -166,6 +145,34 @@ bool grouped_by(std::string_view field, char by) {
 }
 
 }  // namespace
+
+Result<std::size_t> csv_column(const CsvColumns& columns,
+                               const char* key,
+                               const std::string& asked) {
+  const auto named = std::find(columns.names.begin(), columns.names.end(), asked);
+  if (named != columns.names.end()) {
+    if (std::find(named + 1, columns.names.end(), asked) != columns.names.end()) {
+      return usage_error(
+          "data.csv.{}: several columns are called {}; give its number, 1 for the first",
+          key,
+          csv_shown(asked));
+    }
+    return static_cast<std::size_t>(named - columns.names.begin());
+  }
+  const std::size_t number = numeral<std::size_t>(asked).value_or(0);
+  if (number >= 1 && number <= columns.uses.size()) {
+    return number - 1;
+  }
+  const std::string near = nearest(asked, columns.names);
+  const bool list = asked.find(',') != asked.npos && std::string_view(key) != "target";
+  return usage_error(
+      "data.csv.{}: the file has no column {}{}{}",
+      key,
+      csv_shown(asked),
+      list ? concat("; a list is [", asked, "]") : "",
+      near.empty() ? "; " + names_said(columns)
+                   : fill_in(", did you mean {}? ({})", csv_shown(near), names_said(columns)));
+}
 
 std::optional<bool> detected_header(const proto::Csv& options,
                                     const Fields& first,

@@ -79,6 +79,11 @@ struct CsvColumns {
   Result<void> check_row(const CsvRow& row, bool without_target = false) const;
 };
 
+/// The column that data.csv.KEY means by a name or a number from 1. Error (usage) with the nearest name.
+Result<std::size_t> csv_column(const CsvColumns& columns,
+                               const char* key,
+                               const std::string& asked);
+
 /// From the first line of a file and its second one (no fields where there is none), which `separator` parted. A first column of which only the
 /// header says nothing, as R writes names of rows, is left out, and so is a last one that is nothing but a separator.
 /// Error (data) where it cannot be told whether the first line is a header; (usage) where an option names a column

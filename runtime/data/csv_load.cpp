@@ -93,7 +93,9 @@ std::optional<bool> CsvLoader::find_header(std::string_view text,
   }
   const bool known = std::ranges::any_of(
       first, [&](const std::string& name) { return std::ranges::count(names, name) > 0; });
-  return known ? std::optional(true) : std::nullopt;
+  const bool sample = std::ranges::any_of(
+      first, [&](const std::string& field) { return csv_number(field, options_).has_value(); });
+  return known || sample ? std::optional(known) : std::nullopt;
 }
 
 /// What would make the whole table usable, behind what is wrong with one field of it.

@@ -375,8 +375,7 @@ Result<std::string> csv_settings(CsvReader reader,
       continue;
     }
     const std::size_t different = here.different.size();
-    const bool few = different <= kFewWords &&
-                     2 * static_cast<std::int64_t>(different) <= rows + 8 &&
+    const bool few = different <= kFewWords && !names_rows(different, rows) &&
                      !std::ranges::all_of(here.different, csv_date);
     (few ? words : useless).push_back(columns.key(column));
   }

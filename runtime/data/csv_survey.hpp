@@ -35,6 +35,11 @@ Result<std::string> csv_settings(CsvReader reader,
 
 constexpr std::int64_t kCounting = 8;  // rows, from which on a column that counts them is no chance
 
+/// Whether so many different words name the rows of a column rather than tell something about them.
+inline bool names_rows(std::size_t different, std::int64_t rows) {
+  return 2 * static_cast<std::int64_t>(different) > rows + kCounting;
+}
+
 /// " --set data.csv.KEY=[a,b]", of what is set already and what comes to it; "" where nothing does.
 std::string csv_list(const char* key,
                      const std::vector<std::string>& set,

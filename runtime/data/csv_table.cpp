@@ -207,7 +207,7 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
   const auto& categories = options_.categories();
   const bool found = std::find(categories.begin(), categories.end(), "auto") != categories.end();
   // Numbers of columns count the target, so where it was is tried, unless that is known.
-  proto::Csv options = options_;
+  proto::Csv options = prepared_ ? without_absent(lines[0]) : options_;
   if (options.header() == proto::Csv::detect) {
     if (options.comment().empty() && begins_with_comments(this->reader(text))) {
       return Error{ErrorKind::data,
@@ -226,93 +226,27 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
     }
     if (auto columns = columns_of(options, true)) {
       columns_ = *std::move(columns);
-      without_target_ = fits_without_target(found);
+      without_target_ = fits_without_target();
     }
   }
   if (!without_target_) {
     auto columns = columns_of(with_header, false);
     if (!columns) {
+      const Error error = columns_.uses.empty() ? columns.error() : other_columns(lines[0].size());
       columns_ = {};
-      return columns.error();
+      return error;
     }
     columns_ = *std::move(columns);
   }
   words_.resize(columns_.uses.size());
   const auto target = std::find(columns_.uses.begin(), columns_.uses.end(), ColumnUse::target);
   target_ = static_cast<std::size_t>(target - columns_.uses.begin());
-  if (found && prepared_) {
+  if (prepared_) {
     take_words_found();
   } else if (found) {
     find_categories(this->reader(text), options_, columns_);
   }
-  return prepared_ ? take_words(*prepared_) : Result<void>();
-}
-
-/// Whether the columns, without one for the target, are those that the weights were trained on.
-bool CsvLoader::fits_without_target(bool found) {
-  if (found) {
-    take_words_found();
-  }
-  const auto used = static_cast<std::size_t>(
-      std::count_if(columns_.uses.begin(), columns_.uses.end(), [](ColumnUse use) {
-        return use == ColumnUse::number || use == ColumnUse::words;
-      }));
-  return columns_.header && !prepared_->columns.empty() ? column_names() == prepared_->columns
-                                                        : used + marks() == prepared_->words.size();
-}
-
-/// Columns of words are those of the weights where data.csv.categories is auto.
-void CsvLoader::take_words_found() {
-  std::size_t at = 0;
-  for (std::size_t column = 0; column < columns_.uses.size(); ++column) {
-    if (is_used(column) && at < prepared_->words.size() && !prepared_->words[at++].empty()) {
-      columns_.uses[column] = ColumnUse::words;
-    }
-  }
-}
-
-/// The words that the weights were trained on.
-Result<void> CsvLoader::take_words(const Preparation& prepared) {
-  std::size_t at = 0;  // among the used columns
-  bool fits = options_.values() == prepared.classes.empty();
-  for (std::size_t column = 0; column < words_.size(); ++column) {
-    const ColumnUse use = columns_.uses[column];
-    if (use == ColumnUse::target && !options_.values()) {
-      words_[column] = WordNumbers(prepared.classes);
-    }
-    if (is_used(column)) {
-      const auto words =
-          at < prepared.words.size() ? prepared.words[at] : std::vector<std::string>();
-      fits = fits && words.empty() == (use == ColumnUse::number);
-      words_[column] = WordNumbers(words);
-      widths_.push_back(words.size());
-      ++at;
-    }
-  }
-  at += marks();
-  widths_.resize(at);
-  learnt_ = true;
-  const std::vector<std::string> names = column_names();
-  const auto wrong_name = [&] {
-    return std::mismatch(
-               names.begin(), names.end(), prepared.columns.begin(), prepared.columns.end())
-        .first;
-  };
-  std::string what = "its columns are not those that the weights were trained on";
-  if (!fits || at != prepared.words.size()) {
-    return Error{ErrorKind::data, what};
-  }
-  if (names.empty() || prepared.columns.empty() || wrong_name() == names.end()) {
-    return {};  // nothing by which they could be told
-  }
-  if (names.size() != prepared.columns.size()) {
-    return Error{ErrorKind::data, what};  // of weights that are damaged
-  }
-  const auto place = static_cast<std::size_t>(wrong_name() - names.begin());
-  return data_error("{}: {} stands where {} did",
-                    what,
-                    csv_shown(names[place]),
-                    csv_shown(prepared.columns[place]));
+  return prepared_ ? take_words(lines[0].size()) : Result<void>();
 }
 
 /// Once the training samples have been read.

@@ -72,6 +72,9 @@ inline constexpr std::string_view kMissingWord = "(missing)";
 /// Numbers by which many write that nothing is known.
 inline constexpr std::array kStandIns{-9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0};
 
+/// The columns, without the target, of the table that weights were trained on: "a", "b" and 7 more.
+std::string trained_columns_told(const Preparation& prepared, const proto::Csv& options);
+
 /// Reads the file of training samples, and then that of test samples, which has the same columns.
 class CsvLoader {
  public:
@@ -130,8 +133,10 @@ class CsvLoader {
   std::optional<bool> find_header(std::string_view text,
                                   const std::vector<std::string>& first,
                                   const std::vector<std::string>& second) const;
-  bool fits_without_target(bool found);
+  bool fits_without_target();
   void take_words_found();
+  proto::Csv without_absent(const std::vector<std::string>& first) const;
+  Error other_columns(std::size_t fields) const;
   Result<void> check_header(const CsvRow& row) const;
   Result<void> add_row(const CsvRow& row, CsvTable& table);
   Result<std::optional<double>> cell(const CsvRow& row, std::size_t column);
@@ -150,7 +155,7 @@ class CsvLoader {
   CsvReader reader(std::string_view text) const;
 
   Error wrong(const CsvRow& row, std::size_t column, const std::string& what) const;
-  Result<void> take_words(const Preparation& prepared);
+  Result<void> take_words(std::size_t fields);
   void learn_words(CsvTable& table);
   void sort_words(CsvTable& table);
 

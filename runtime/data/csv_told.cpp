@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -96,6 +97,22 @@ void doubt_classes(const std::vector<std::string>& names,
   }
 }
 
+/// The setting of data.csv.categories without columns that are to be left out; "" where it names none of them.
+std::string categories_without(const proto::Csv& options,
+                               const CsvColumns& columns,
+                               const std::map<std::string, std::size_t>& left_out) {
+  std::vector<std::string> rest;
+  for (const std::string& asked : options.categories()) {
+    const auto column = csv_column(columns, "categories", asked);
+    if (!column || !left_out.contains(columns.key(*column))) {
+      rest.push_back(asked);
+    }
+  }
+  return static_cast<int>(rest.size()) == options.categories_size() ? ""
+         : rest.empty() ? " --set data.csv.categories=[]"
+                        : csv_list("categories", {}, rest);
+}
+
 void doubt_columns(const proto::Csv& options,
                    const CsvLoader& loader,
                    const CsvTable& table,
@@ -103,6 +120,7 @@ void doubt_columns(const proto::Csv& options,
   const CsvColumns& columns = loader.columns();
   const std::size_t used = loader.widths().size();
   std::vector<std::string> found;
+  std::map<std::string, std::size_t> naming;  // of those: how many words it has
   std::set<std::string> twins;
   std::size_t at = 0;
   for (std::size_t column = 0; column < columns.uses.size(); ++column) {
@@ -116,6 +134,10 @@ void doubt_columns(const proto::Csv& options,
     if (counting) {
       found.push_back(columns.key(column));
     }
+    if (use == ColumnUse::words && names_rows(loader.widths()[at], table.rows())) {
+      found.push_back(columns.key(column));
+      naming[columns.key(column)] = loader.widths()[at];
+    }
     at += use == ColumnUse::number || use == ColumnUse::words ? 1 : 0;
     const std::string name = columns.header ? columns.names[column] : "";
     if (use != ColumnUse::left_out && !name.empty() && twins.insert(name).second &&
@@ -124,11 +146,21 @@ void doubt_columns(const proto::Csv& options,
     }
   }
   found = left_without(columns, std::move(found), 0);
+  const std::string settings =
+      categories_without(options, columns, naming) +
+      csv_list("leave_out", {options.leave_out().begin(), options.leave_out().end()}, found);
   for (const std::string& key : found) {
-    doubts.push_back(fill_in(
-        "column {} only counts the rows, and the order of a file tells nothing of new samples:{}",
-        key,
-        csv_list("leave_out", {options.leave_out().begin(), options.leave_out().end()}, found)));
+    const auto words = naming.find(key);
+    doubts.push_back(fill_in("column {} {}:{}",
+                             key,
+                             words == naming.end()
+                                 ? "only counts the rows, and the order of a file tells nothing of "
+                                   "new samples"
+                                 : fill_in("has {} different words in {} rows, and so many tell "
+                                           "nothing of new samples",
+                                           words->second,
+                                           table.rows()),
+                             settings));
   }
 }
 

@@ -12,6 +12,12 @@
 
 namespace troupe {
 
+std::vector<std::int64_t> all_rows(std::int64_t rows) {
+  std::vector<std::int64_t> all(static_cast<std::size_t>(rows));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
 HeldOut hold_out(std::int64_t rows, double share, std::uint64_t seed) {
   // Fisher & Yates, as far as the test samples go.
   const RandomStream random(seed, Purpose::dataset, name_key("held out", 8));

@@ -21,6 +21,9 @@ struct HeldOut {
 /// part gets one at least.
 HeldOut hold_out(std::int64_t rows, double share, std::uint64_t seed);
 
+/// 0, 1, ...
+std::vector<std::int64_t> all_rows(std::int64_t rows);
+
 /// (number - mean) * factor; as it stands, the number itself.
 struct ColumnScale {
   double mean = 0;

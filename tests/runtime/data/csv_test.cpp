@@ -373,6 +373,12 @@ TEST_CASE("options that do not fit a table are refused", "[runtime][data]") {
   CHECK(refusal({"target=kind"}) ==
         "data.csv.target: the file has no column \"kind\"; its columns are \"length\", \"width\", "
         "\"colour\", \"species\"");
+  CHECK(
+      refusal({"target=Specie"}) ==
+      "data.csv.target: the file has no column \"Specie\", did you mean \"species\"? (its columns "
+      "are \"length\", \"width\", \"colour\", \"species\")");
+  CHECK_THAT(refusal({"leave_out=length,width"}),
+             says("no column \"length,width\"; a list is [length,width]; its columns are"));
   CHECK_THAT(refusal({"target=5"}), says("data.csv.target: the file has no column \"5\""));
   CHECK_THAT(refusal({"leave_out=[0]"}), says("no column \"0\""));
   CHECK(refusal({"categories=[species]"}) ==
@@ -405,17 +411,74 @@ TEST_CASE("a table shown to weights has the columns that they were trained on", 
   const Preparation prepared = *(*trained)->preparation();
   CHECK(prepared.columns == std::vector<std::string>{"length", "width", "colour"});
   const std::string rows = "1,10,red,rose\n6,10,white,tulip\n";
+  const std::string told =
+      "table.csv is not usable: its columns are not those that the weights were trained on: "
+      "expected \"length\", \"width\", \"colour\", in this order, and the target where it is "
+      "known; it has ";
   CHECK(Table("length,width,colour,species\n" + rows, flowers).refusal(&prepared) == "");
   CHECK(Table("width,length,colour,species\n" + rows, flowers).refusal(&prepared) ==
-        "table.csv is not usable: its columns are not those that the weights were trained on: "
-        "\"width\" stands "
-        "where "
-        "\"length\" did");
+        told + "\"width\", \"length\", \"colour\", \"species\"");
   CHECK(Table("length,colour,species\n1,red,rose\n2,red,rose\n", flowers).refusal(&prepared) ==
-        "table.csv is not usable: its columns are not those that the weights were trained on");
+        told + "\"length\", \"colour\", \"species\"");
+  CHECK(Table("width,length,colour\n10,1,red\n", flowers).refusal(&prepared) ==
+        told + "\"width\", \"length\", \"colour\"");
+  CHECK(Table("1,10,red,rose,4\n", flowers).refusal(&prepared) == told + "5 columns without names");
   Preparation nameless = prepared;
   nameless.columns.clear();  // of a file without a header, or of an older program
   CHECK(Table("width,length,colour,species\n" + rows, flowers).refusal(&nameless) == "");
+}
+
+TEST_CASE("a table shown to weights need not have what they were trained without",
+          "[runtime][data]") {
+  const std::vector<std::string> set{"leave_out=[id]", "target=y", "missing=token"};
+  const auto trained = Table("id,a,b,y\n7,1,5,u\n8,2,,v\n9,3,6,u\n", set).open();
+  REQUIRE(trained);
+  const Preparation* const prepared = (*trained)->preparation();
+  CHECK(Table("a,b\n1,5\n2,\n", set).refusal(prepared) == "");
+  CHECK(Table("id,a,b\n5,1,5\n6,2,\n", set).refusal(prepared) == "");
+  CHECK(Table("a,b,y\n1,5,v\n2,,v\n", set).refusal(prepared) == "");
+  CHECK_THAT(Table("id,b,y\n5,1,v\n6,2,v\n", set).refusal(prepared),
+             says("expected \"a\", \"b\", in this order, and the target where it is known; it has "
+                  "\"b\", \"y\""));
+  // Without names the order counts, which is told.
+  const auto doubts = [&](const std::string& text) {
+    const Table table(text, set);
+    const auto data = table.open(1, prepared);
+    INFO((data ? "" : data.error().message));
+    REQUIRE(data);
+    return (*data)->preparation()->doubts;
+  };
+  CHECK(doubts("a,b\n1,5\n").empty());
+  REQUIRE(doubts("1,5\n2,6\n").size() == 1);
+  // Which columns hold words is known without names, too.
+  const auto flowers = Table(kFlowers, {"target=species", "categories=[colour]"}).open();
+  REQUIRE(flowers);
+  const Table nameless("1,10,red\n3,10,white\n", {"target=species", "categories=[colour]"});
+  CHECK(nameless.refusal((*flowers)->preparation()) == "");
+  CHECK_THAT(doubts("1,5\n").at(0),
+             says("does not name its columns; they are taken to be \"a\", \"b\", in this order"));
+}
+
+TEST_CASE("a column with a word of its own in each row is doubted", "[runtime][data]") {
+  std::string text = "name,colour,x,kind\n";
+  for (int i = 0; i < 30; ++i) {
+    text += concat("n", i, i % 2 == 0 ? ",red," : ",blue,", i % 7, i % 3 == 0 ? ",u\n" : ",v\n");
+  }
+  const auto doubts = [&](const std::vector<std::string>& set) {
+    const auto data = Table(text, set).open();
+    REQUIRE(data);
+    return (*data)->preparation()->doubts;
+  };
+  const std::string told =
+      "column name has 30 different words in 30 rows, and so many tell nothing of new samples:";
+  CHECK(doubts({"categories=auto"}) == std::vector{told + " --set data.csv.leave_out=[name]"});
+  CHECK(doubts({"categories=[name,colour]"}) ==
+        std::vector{told + " --set data.csv.categories=[colour] --set data.csv.leave_out=[name]"});
+  CHECK(doubts({"categories=[1]", "leave_out=[colour]"}) ==
+        std::vector{told + " --set data.csv.categories=[] --set data.csv.leave_out=[colour,name]"});
+  CHECK(doubts({"categories=auto", "leave_out=[name]"}).empty());
+  CHECK(doubts({"categories=[colour]", "leave_out=[name]"}).empty());
+  CHECK(doubts({"categories=[]", "leave_out=[colour,name]"}).empty());
 }
 
 TEST_CASE("the separator is found by looking", "[runtime][data]") {
