@@ -277,7 +277,7 @@ Result<std::optional<Bytes>> unzip_if_there(const Bytes& archive,
       return std::optional<Bytes>(*std::move(member));
     }
     if (others && others->size() < kNamesShown) {
-      others->push_back(json_string(there));
+      others->push_back(there);
     }
   }
   if (!sound) {
@@ -295,7 +295,7 @@ Result<Bytes> unzip(const Bytes& archive, std::string_view name) {
     return zip_error(concat("it has no member ",
                             json_string(name),
                             "; it has ",
-                            others.empty() ? "none" : joined(others, ", ")));
+                            others.empty() ? "none" : joined(others, ", ", json_string)));
   }
   return **std::move(member);
 }

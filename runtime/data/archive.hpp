@@ -27,7 +27,7 @@ Result<void> unpack(const std::filesystem::path& archive,
 Result<Bytes> unzip(const Bytes& archive, std::string_view name);
 
 /// The same, and nothing where a sound archive has no such member; then `others`, unless null, gets the names of some that
-/// there are, in quotes.
+/// there are.
 Result<std::optional<Bytes>> unzip_if_there(const Bytes& archive,
                                             std::string_view name,
                                             std::vector<std::string>* others = nullptr);

@@ -1,14 +1,19 @@
 #include "runtime/data/array_source.hpp"
 
+#include "kernels/sequences.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/data/archive.hpp"
 #include "runtime/data/foreign.hpp"
 #include "runtime/data/mapped_file.hpp"
 #include "runtime/record/json.hpp"
+#include "runtime/record/shell_word.hpp"
 
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <cerrno>
 #include <span>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -18,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kArrayFileMax = std::size_t{1} << 34;
+constexpr std::size_t kNamesTold = 12;
 
 Result<NumberArray> npy_of(Bytes bytes) {
   const auto owner = std::make_shared<const Bytes>(std::move(bytes));
@@ -36,6 +42,56 @@ Result<NumberArray> mapped_npy(const fs::path& path) {
 
 Error unusable_array(const std::string& path, const std::string& name, const std::string& what) {
   return {ErrorKind::data, concat(path, " is not usable: array ", json_string(name), ": ", what)};
+}
+
+/// What an array is called beside "train" or "test": of "X_train" it is "x".
+std::string called_beside_part(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  for (const std::string_view part : {"train", "test", "_", "-", "."}) {
+    for (std::size_t at; (at = name.find(part)) != name.npos;) {
+      name.erase(at, part.size());
+    }
+  }
+  return name;
+}
+
+/// " --set data.arrays.x=X_train --set data.arrays.y=y_train ...", of arrays whose names say which are samples and which are
+/// their targets; nullopt where they do not.
+std::optional<std::string> names_to_set(const std::vector<std::string>& names) {
+  constexpr std::array<std::string_view, 5> kSamples{"x", "images", "features", "data", "inputs"};
+  constexpr std::array<std::string_view, 5> kTargets{"y", "labels", "label", "targets", "target"};
+  const auto one_of = [&](const auto& words, bool test) {
+    const auto found = std::ranges::find_if(names, [&](const std::string& name) {
+      const bool of_test = name.find("test") != name.npos || name.find("Test") != name.npos;
+      return of_test == test && std::ranges::count(words, called_beside_part(name)) > 0;
+    });
+    return found == names.end() ? std::string() : *found;
+  };
+  const std::string x = one_of(kSamples, false);
+  const std::string y = one_of(kTargets, false);
+  const std::string test_x = one_of(kSamples, true);
+  const std::string test_y = one_of(kTargets, true);
+  if (x.empty() || y.empty()) {
+    return std::nullopt;
+  }
+  const auto set = [](const char* key, const std::string& name) {
+    return name == key ? "" : concat(" --set data.arrays.", key, "=", shell_word(name));
+  };
+  const bool tests = !test_x.empty() && !test_y.empty();
+  return concat(set("x", x),
+                set("y", y),
+                tests ? set("test_x", test_x) : "",
+                tests ? set("test_y", test_y) : "");
+}
+
+std::string names_told(const std::vector<std::string>& names) {
+  const auto keys = names_to_set(names);
+  return (names.empty() ? "none" : joined(names, ", ", json_string)) +
+         (!keys           ? "; data.arrays.x and data.arrays.y say which are samples and targets"
+          : keys->empty() ? ""
+                          : ":" + *keys);
 }
 
 }  // namespace
@@ -68,9 +124,44 @@ Result<ArraySource> ArraySource::open(const std::string& path, std::uintmax_t ma
       !form.empty() && kind != ".npy") {
     return Error{ErrorKind::data, concat(path, " is not usable: ", form)};
   }
-  return data_error("{} is neither a folder of .npy files nor a .npz or .safetensors file{}",
-                    path,
-                    kind == ".npy" ? "; name the folder that it is in" : "");
+  if (kind == ".npy") {
+    const fs::path folder = fs::path(path).parent_path();
+    source.path_ = folder.empty() ? "." : folder.string();
+    const auto keys = names_to_set(source.names());
+    return data_error("{} is one array, and samples and targets are two: {}",
+                      path,
+                      keys ? concat("--set data.arrays.path=", shell_word(source.path_), *keys)
+                           : "put them into a folder, as x.npy and y.npy, and name that");
+  }
+  return data_error("{} is neither a folder of .npy files nor a .npz or .safetensors file", path);
+}
+
+/// Some of those that there are, sorted.
+std::vector<std::string> ArraySource::names() const {
+  std::vector<std::string> all;
+  if (archive_) {
+    if (const auto none = unzip_if_there(*archive_, "", &all); !none) {
+      return {};
+    }
+    std::erase_if(all, [](const std::string& member) { return !member.ends_with(".npy"); });
+    for (std::string& member : all) {
+      member.erase(member.size() - std::string_view(".npy").size());
+    }
+  } else if (tensors_) {
+    for (const SafetensorsEntry& entry : tensors_->entries()) {
+      all.push_back(entry.name);
+    }
+  } else {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(path_, ignored)) {
+      if (entry.path().extension() == ".npy") {
+        all.push_back(entry.path().stem().string());
+      }
+    }
+  }
+  std::sort(all.begin(), all.end());
+  all.resize(std::min(all.size(), kNamesTold));
+  return all;
 }
 
 Result<bool> ArraySource::has(const std::string& name) const {
@@ -85,7 +176,15 @@ Result<bool> ArraySource::has(const std::string& name) const {
 }
 
 Result<NumberArray> ArraySource::array(const std::string& name) const {
-  return archive_ ? from_archive(name) : tensors_ ? from_safetensors(name) : from_folder(name);
+  auto array = archive_   ? from_archive(name)
+               : tensors_ ? from_safetensors(name)
+                          : from_folder(name);
+  const auto there = array ? Result<bool>(true) : has(name);
+  return !there || *there ? array
+                          : data_error("{} is not usable: it has no array {}; it has {}",
+                                       path_,
+                                       json_string(name),
+                                       names_told(names()));
 }
 
 Result<NumberArray> ArraySource::from_folder(const std::string& name) const {
@@ -111,7 +210,7 @@ Result<NumberArray> ArraySource::from_archive(const std::string& name) const {
 Result<NumberArray> ArraySource::from_safetensors(const std::string& name) const {
   const SafetensorsEntry* entry = tensors_->find(name);
   if (!entry) {
-    return unusable_array(path_, name, "there is no array of that name");
+    return unusable_array(path_, name, "it is not there");
   }
   const NumberType* const type = number_type_of_safetensors(entry->dtype);
   if (type == nullptr) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -24,10 +25,12 @@ class ArraySource {
   /// Whether there is an array of that name, however malformed. Error (data) where the archive is.
   Result<bool> has(const std::string& name) const;
 
-  /// Error (data) with path, name and reason where it is missing or malformed.
+  /// Error (data) with path, name and reason where it is missing or malformed; where it is missing with the arrays that there
+  /// are, and which of them their names say to be samples and targets.
   Result<NumberArray> array(const std::string& name) const;
 
  private:
+  std::vector<std::string> names() const;
   Result<NumberArray> from_folder(const std::string& name) const;
   Result<NumberArray> from_archive(const std::string& name) const;
   Result<NumberArray> from_safetensors(const std::string& name) const;

@@ -13,8 +13,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
-#include <numeric>
-#include <span>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +45,23 @@ struct ArrayPair {
   }
 };
 
+/// Of targets of a type with fractions, where labels are expected.
+std::string fractions_told(const NumberArray& y) {
+  std::set<double> different;
+  bool labels = true;
+  for (std::size_t i = 0; labels && i < y.size(); ++i) {
+    labels = y[i] == std::floor(y[i]) && y[i] >= 0 && y[i] <= kLabelMax;
+    different.insert(labels ? y[i] : 0);
+  }
+  return fill_in(
+      "labels are whole numbers, and these are of a type with fractions; {}to predict "
+      "them as numbers, set data.arrays.values=true",
+      labels && !are_values(std::ssize(different), y.shape[0])
+          ? "y.astype(\"int64\") in NumPy makes labels of them, to be saved in their "
+            "place; or, "
+          : "");
+}
+
 Result<void> check_shapes(const ArrayPair& pair, bool values) {
   const auto& x = pair.x.shape;
   const auto& y = pair.y.shape;
@@ -71,22 +87,8 @@ Result<void> check_shapes(const ArrayPair& pair, bool values) {
                       "--set data.arrays.values=true predicts numbers"
                     : ""));
   }
-  if (!values && !pair.y.type->whole) {
-    return pair.unusable(pair.y_name,
-                         "labels are whole numbers, and these are of a type with fractions; to "
-                         "predict them as numbers, set data.arrays.values=true");
-  }
-  return {};
-}
-
-/// Targets for samples that are to be predicted: as many zeros as the weights were trained to make of each.
-NumberArray no_targets(std::int64_t samples, const Preparation& prepared) {
-  const auto width = static_cast<std::int64_t>(std::max<std::size_t>(prepared.y.size(), 1));
-  const auto zeros = std::make_shared<const Bytes>(static_cast<std::size_t>(samples * width));
-  return {.type = number_type_of_npy("u1"),
-          .shape = {samples, width},
-          .bytes = std::as_bytes(std::span(*zeros)),
-          .owner = zeros};
+  return values || pair.y.type->whole ? Result<void>()
+                                      : pair.unusable(pair.y_name, fractions_told(pair.y));
 }
 
 /// `prepared`: what weights were trained on, to which samples may be shown that have no target; else null.
@@ -99,8 +101,10 @@ Result<ArrayPair> read_pair(const ArraySource& source,
   TROUPE_TRY(x);
   const auto has_targets = prepared ? source.has(y_name) : true;
   TROUPE_TRY(has_targets);
+  // Samples that are to be predicted get as many zeros as the weights were trained to make of each.
   auto y = *has_targets ? source.array(y_name)
-                        : no_targets(x->shape.empty() ? 1 : x->shape[0], *prepared);
+                        : zeros(x->shape.empty() ? 1 : x->shape[0],
+                                std::max<std::size_t>(prepared->y.size(), 1));
   TROUPE_TRY(y);
   if (options.channels_first() && x->shape.size() != 4) {
     return Error{ErrorKind::data,
@@ -241,12 +245,6 @@ Shape array_sample_shape(const ArrayPair& pair) {
     shape.push_back(1);
   }
   return shape;
-}
-
-std::vector<std::int64_t> rows_of(const ArrayPair& pair) {
-  std::vector<std::int64_t> rows(static_cast<std::size_t>(pair.rows()));
-  std::iota(rows.begin(), rows.end(), 0);
-  return rows;
 }
 
 /// What was understood of the arrays, and what looks wrong in them.
@@ -395,7 +393,8 @@ Result<std::shared_ptr<const Dataset>> open_arrays(const proto::Arrays& options,
   TROUPE_TRY(test);
   TROUPE_TRY(check_alike(*train, *test));
   TROUPE_TRY(check_numbers(*test, options.values()));
-  return make_arrays(options, *train, *test, {rows_of(*train), rows_of(*test)}, prepared);
+  return make_arrays(
+      options, *train, *test, {all_rows(train->rows()), all_rows(test->rows())}, prepared);
 }
 
 }  // namespace troupe

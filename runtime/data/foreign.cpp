@@ -3,6 +3,7 @@
 #include "experiment/data.pb.h"
 #include "kernels/result.hpp"
 #include "kernels/wording.hpp"
+#include "messages/experiment.hpp"
 
 #include <google/protobuf/descriptor.h>
 
@@ -202,7 +203,7 @@ std::string data_key(const std::filesystem::path& path) {
   return !folders.empty() || one.empty() ? folders : data_key(one);
 }
 
-std::string key_of_what_is_there(const proto::Data& data) {
+std::string own_path(const proto::Data& data) {
   constexpr std::array kOwn{"csv", "arrays", "folder", "text", "tokens"};
   const auto* const reflection = data.GetReflection();
   const auto* const chosen =
@@ -212,13 +213,23 @@ std::string key_of_what_is_there(const proto::Data& data) {
   }
   const auto& options = reflection->GetMessage(data, chosen);
   const auto* const field = options.GetDescriptor()->FindFieldByName("path");
-  const std::string path = options.GetReflection()->GetString(options, field);
-  const std::string key = data_key(path);
+  return options.GetReflection()->GetString(options, field);
+}
+
+std::string key_of_what_is_there(const proto::Data& data) {
+  const std::string path = own_path(data);
   std::error_code code;
-  // A file's name alone does not say that it is no table: what is wrong with it may be in a line. A folder it is not.
-  const bool by_name = chosen->name() != "folder" && !std::filesystem::is_directory(path, code) &&
-                       key.ends_with("=" + path);
-  return by_name || key == concat("--set data.", chosen->name(), ".path=", path) ? "" : key;
+  if (path.empty() || !std::filesystem::exists(path, code)) {
+    return "";
+  }
+  const std::string key = data_key(path);
+  const std::string chosen = choice_name(data);
+  const bool is_file = !std::filesystem::is_directory(path, code);
+  // A file's name alone does not say that it is no table: what is wrong with it may be in a line. A folder it is not. Of one
+  // array the loader of arrays itself says more.
+  const bool by_name = chosen != "folder" && is_file && key.ends_with("=" + path);
+  const bool array = chosen == "arrays" && path.ends_with(".npy");
+  return by_name || array || key == concat("--set data.", chosen, ".path=", path) ? "" : key;
 }
 
 }  // namespace troupe

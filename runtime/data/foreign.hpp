@@ -30,4 +30,7 @@ std::string data_key(const std::filesystem::path& path);
 /// The same of what is at the path of own data, where it is not what `data` takes it for; else "".
 std::string key_of_what_is_there(const proto::Data& data);
 
+/// Where data of one's own is; "" of other data.
+std::string own_path(const proto::Data& data);
+
 }  // namespace troupe

@@ -237,6 +237,15 @@ NumberArray NumberArray::channels_last() const {
   return other;
 }
 
+NumberArray zeros(std::int64_t rows, std::size_t width) {
+  const auto bytes =
+      std::make_shared<const std::vector<std::uint8_t>>(static_cast<std::size_t>(rows) * width);
+  return {.type = number_type_of_npy("u1"),
+          .shape = {rows, static_cast<std::int64_t>(width)},
+          .bytes = std::as_bytes(std::span(*bytes)),
+          .owner = bytes};
+}
+
 std::string extents_text(const std::vector<std::int64_t>& shape) {
   return '(' + joined(shape, ", ") + ')';
 }

@@ -55,6 +55,9 @@ struct NumberArray {
   NumberArray channels_last() const;
 };
 
+/// So many rows of `width` zeros, of one byte each.
+NumberArray zeros(std::int64_t rows, std::size_t width);
+
 /// "(3, 4)"
 std::string extents_text(const std::vector<std::int64_t>& shape);
 

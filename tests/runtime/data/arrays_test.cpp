@@ -2,6 +2,7 @@
 #include "runtime/data/arrays.hpp"
 
 #include "experiment.pb.h"
+#include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/safetensors.hpp"
 #include "runtime/data/archive.hpp"
@@ -334,21 +335,67 @@ TEST_CASE("what is wrong with arrays is said with file, array and sample", "[run
   CHECK_THAT(refused("y.npy", npy<std::int64_t>("(4, 2)", {0, 1, 2, 3, 4, 5, 6, 7})),
              says("array \"y\": its shape is (4, 2); expected (N)"));
   CHECK_THAT(refused("y.npy", npy<float>("(4,)", {0, 1, 2, 3})),
-             says("to predict them as numbers, set data.arrays.values=true"));
+             says("with fractions; y.astype(\"int64\") in NumPy makes labels of them") &&
+                 says("or, to predict them as numbers, set data.arrays.values=true"));
+  for (const float odd : {0.5f, -1.0f}) {
+    CHECK_THAT(refused("y.npy", npy<float>("(4,)", {0, 1, odd, 3})),
+               !says("astype") && says("to predict them as numbers, set data.arrays.values=true"));
+  }
   CHECK_THAT(refused("x.npy", npy<float>("(4,)", {0, 1, 2, 3})),
              says("array \"x\": its shape is (4); expected (N, D), (N, H, W) or (N, H, W, C)"));
   CHECK_THAT(refused("t.npy", npy<float>("(4, 1)", {1, 2, 3, 4}), {"test_x=t", "test_y=y"}),
              says("array \"t\": its shape is (4, 1); training samples have (4, 2)"));
-  CHECK(refused("z", "", {"x=z"}) ==
-        "z.npy is not usable: it cannot be opened: No such file or directory");
+  CHECK_THAT(refused("z", "", {"x=z"}),
+             says(" is not usable: it has no array \"z\"; it has \"x\", \"y\""));
   CHECK(refused("x.npy", "") ==
         "x.npy is not usable: it is no .npy file: it does not begin with \\x93NUMPY");
 }
 
+TEST_CASE("arrays of other names are told with the settings that name them", "[runtime][data]") {
+  const auto x = npy<float>("(4, 2)", {1, 2, 3, 4, 5, 6, 7, 8});
+  const auto y = npy<std::int64_t>("(4,)", {0, 1, 2, 0});
+  const std::string keys =
+      "--set data.arrays.x=X_train --set data.arrays.y=y_train --set data.arrays.test_x=X_test "
+      "--set data.arrays.test_y=y_test";
+  const std::string four = zip_archive({{"X_train.npy", x, false, 0},
+                                        {"y_train.npy", y, false, 0},
+                                        {"X_test.npy", x, false, 0},
+                                        {"y_test.npy", y, false, 0}});
+  const Arrays archive({}, "it.npz");
+  archive.folder.write("it.npz", four);
+  CHECK(archive.refusal() ==
+        "it.npz is not usable: it has no array \"x\"; it has \"X_test\", \"X_train\", \"y_test\", "
+        "\"y_train\": " +
+            keys);
+  const std::vector<std::string> pasted{
+      "x=X_train", "y=y_train", "test_x=X_test", "test_y=y_test", "normalize=false"};
+  Arrays with(pasted, "it.npz");
+  with.folder.write("it.npz", four);
+  CHECK(with.refusal() == "");
+  // So is the folder where one of its files was named.
+  Arrays file({}, "X_train.npy");
+  std::filesystem::remove(file.folder / "x.npy");
+  std::filesystem::remove(file.folder / "y.npy");
+  for (const char* part : {"train", "test"}) {
+    file.folder.write(concat("X_", part, ".npy"), x);
+    file.folder.write(concat("y_", part, ".npy"), y);
+  }
+  CHECK_THAT(file.refusal(), says("--set data.arrays.path=" + file.folder.path() + " " + keys));
+  // Names that say nothing are told, and who knows which is which sets them.
+  const Arrays others({}, "it.npz");
+  others.folder.write("it.npz", zip_archive({{"a.npy", x, false, 0}, {"b.npy", y, false, 0}}));
+  CHECK(others.refusal() ==
+        "it.npz is not usable: it has no array \"x\"; it has \"a\", \"b\"; data.arrays.x and "
+        "data.arrays.y say which are samples and targets");
+}
+
 TEST_CASE("paths and names that do not fit are refused", "[runtime][data]") {
-  CHECK(Arrays({}, "x.npy").refusal() ==
-        "x.npy is neither a folder of .npy files nor a .npz or .safetensors file; name the folder "
-        "that it is in");
+  const Arrays one({}, "x.npy");
+  CHECK(one.refusal() ==
+        "x.npy is one array, and samples and targets are two: --set data.arrays.path=" +
+            one.folder.path());
+  std::filesystem::remove(one.folder / "y.npy");
+  CHECK_THAT(one.refusal(), says("put them into a folder, as x.npy and y.npy, and name that"));
   CHECK_THAT(Arrays({}, "none").refusal(),
              says("none is not usable: it cannot be opened: No such file"));
   CHECK(Arrays({"test_x=t"}).refusal() ==
@@ -419,7 +466,7 @@ TEST_CASE("samples without targets are for prediction, and shown as those with t
     const auto whole = shown(trained);
     Arrays alone(set);
     std::filesystem::remove(alone.folder / "y.npy");
-    CHECK_THAT(alone.refusal(), says("y.npy"));  // nothing is learnt from them
+    CHECK_THAT(alone.refusal(), says("it has no array \"y\""));  // nothing is learnt from them
     const auto rows = shown(alone);
     Arrays archive(set, "it.npz");
     archive.folder.write("it.npz",
