@@ -71,8 +71,9 @@ void TrialsProgress::on_finish(const Trial& trial) {
     text += measure == Measure::accuracy ? percent(value) : concat("test loss ", value);
     text += ", ";
   }
-  line_.note(text +
-             concat(grouped(trial.summary.updates), " updates, ", duration(trial.summary.seconds)));
+  line_.note(text + concat(grouped(trial.summary.updates),
+                           trial.summary.updates == 1 ? " update, " : " updates, ",
+                           duration(trial.summary.seconds)));
 }
 
 }  // namespace troupe

@@ -92,8 +92,12 @@ std::string length_text(const Blueprint& b) {
     return batch + ", until stop.seconds or stop.target_accuracy";
   }
   const double epochs = std::round(b.sizes.epochs(b.updates * b.batches_per_update) * 100) / 100;
-  return concat(
-      batch, ", ", grouped(b.updates), " updates (", epochs, epochs == 1 ? " epoch)" : " epochs)");
+  return concat(batch,
+                ", ",
+                grouped(b.updates),
+                b.updates == 1 ? " update (" : " updates (",
+                epochs,
+                epochs == 1 ? " epoch)" : " epochs)");
 }
 
 std::string stages_table(const Blueprint& b) {

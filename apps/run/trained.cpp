@@ -56,6 +56,20 @@ Result<std::string> experiment_beside(const std::string& verb, const TrainedArgu
   return beside.string();
 }
 
+/// What is wrong with the samples, and how others are named where those of the training are gone.
+Error of_samples(Error error,
+                 const std::string& verb,
+                 const proto::Data& data,
+                 const TrainedArguments& arguments) {
+  const std::string path = own_path(data);
+  const bool takes_others = (verb == "eval" || verb == "predict") && arguments.data.empty();
+  std::error_code code;
+  if (takes_others && !path.empty() && !fs::exists(path, code)) {
+    error.message += "; --data names another file or folder";
+  }
+  return error;
+}
+
 }  // namespace
 
 Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArguments& arguments) {
@@ -104,14 +118,17 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
   const auto prepared = read_preparation(arguments.weights);
   TROUPE_TRY(prepared);
   if (!*prepared) {
-    return make_blueprint(e);
+    auto made = make_blueprint(e);
+    return made ? std::move(made) : of_samples(made.error(), verb, e.data(), arguments);
   }
   // Samples that the weights have not seen go through what those went through that they were trained on.
   const std::int64_t batch = e.data().batch_size();
   e.mutable_data()->set_batch_size(1);  // there may be fewer of them than a mini-batch had
   e.mutable_data()->clear_growth();
   auto data = open_dataset(e.data(), e.seed(), &**prepared);
-  TROUPE_TRY(data);
+  if (!data) {
+    return of_samples(data.error(), verb, e.data(), arguments);
+  }
   const bool without_target = (*data)->preparation() && (*data)->preparation()->without_target;
   if (without_target && verb != "predict") {
     return Error{

@@ -197,7 +197,7 @@ Result<std::vector<std::string>> verified(const std::filesystem::path& path) {
   const bool own = checkpoint->version == version();
   return std::vector<std::string>{
       path.string(),
-      grouped(checkpoint->step) + " updates",
+      grouped(checkpoint->step) + (checkpoint->step == 1 ? " update" : " updates"),
       checkpoint->clock + " clock",
       mebibytes(bytes),
       own ? "whole" : concat("whole; of troupe ", checkpoint->version, ", for its weights alone")};

@@ -138,8 +138,9 @@ void print_summary(Console& console,
   const Summary& s = result.summary;
   std::vector<std::vector<std::string>> rows;
   rows.push_back({result.exit_code == 0 ? "done" : "ended",
-                  fill_in("{} updates, {} {}, {} samples in {} ({} clock): {}",
+                  fill_in("{} {}, {} {}, {} samples in {} ({} clock): {}",
                           grouped(s.updates),
+                          s.updates == 1 ? "update" : "updates",
                           number(s.epochs, "%.4g"),
                           s.epochs == 1 ? "epoch" : "epochs",
                           grouped(s.samples),
@@ -217,14 +218,20 @@ std::string constant_hint(const Blueprint& blueprint, const Summary& summary) {
   }
   const auto rule = sections::optimizer(blueprint.experiment).rule();
   const bool adam = rule == proto::OptimizerRule::adam || rule == proto::OptimizerRule::adamw;
+  // What was warned of at the beginning is far above by now.
+  const bool values = std::ranges::any_of(prepared->doubts, [](const std::string& doubt) {
+    return doubt.find(".values=true") != doubt.npos;
+  });
+  const std::string source = blueprint.experiment.data().has_csv() ? "csv" : "arrays";
   return fill_in(
-      "hint: this is no better than {}; try {}, and look at what was understood of the data "
+      "hint: this is no better than {}; try {}{}, and look at what was understood of the data "
       "(troupe config validate)",
       classes
           ? concat("the most frequent class as the answer to everything, which is right for ",
                    number(100 * constant, "%.2f %%"),
                    " of the test data")
           : concat("the mean as the answer to everything, whose test loss is ", number(constant)),
+      values ? concat("--set data.", source, ".values=true, which predicts numbers, or ") : "",
       adam ? concat("more epochs or an optimizer.learning_rate other than ",
                     number(sections::optimizer(blueprint.experiment).learning_rate(), "%.3g"))
            : std::string("--set optimizer.rule=adamw --set optimizer.learning_rate=0.001"));

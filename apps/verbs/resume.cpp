@@ -69,7 +69,9 @@ void tell_resumed(Console& console, const FoundCheckpoint& found) {
     console.err << "troupe: passed over: " << why << '\n';
   }
   console.err << "going on from " << found.path.string() << ", after "
-              << grouped(found.checkpoint.step) << " updates" << '\n'
+              << grouped(found.checkpoint.step)
+              << (found.checkpoint.step == 1 ? " update" : " updates") << '
+'
               << std::flush;
   if (const std::string note = other_instructions(found.checkpoint.instructions); !note.empty()) {
     console.err << "troupe: " << note << '\n' << std::flush;

@@ -32,8 +32,13 @@ Result<Blueprint> trained(const SampleArguments& arguments) {
   }
   auto blueprint = trained_blueprint("sample", {.weights = directory.string(), .experiment = ""});
   if (blueprint && !blueprint->data->vocabulary()) {
-    return usage_error("sample: {} has not learnt from text, so there is nothing to write",
-                       arguments.directory);
+    return usage_error(
+        "sample: {} has not learnt from text, so there is nothing to write{}",
+        arguments.directory,
+        blueprint->experiment.data().has_tokens()
+            ? "; files of tokens do not say what text they stand for: a run on the text itself, by "
+              "data.text.path, can write some"
+            : "");
   }
   return blueprint;
 }

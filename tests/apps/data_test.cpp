@@ -311,6 +311,17 @@ TEST_CASE("own data trains by AdamW on one stage, and a run that has learnt noth
   const Said nothing = run(table("silent.csv", false));
   CHECK(nothing.code == 0);
   CHECK_THAT(nothing.err, says(hint) && says("try more epochs"));
+  // What was warned of at the beginning is repeated.
+  std::ofstream(folder / "counts.csv") << [] {
+    std::string text = "area,price\n";
+    for (int i = 0; i < 200; ++i) {
+      text += concat(i * 7 % 50, ',', i, '\n');
+    }
+    return text;
+  }();
+  const Said counted = run("data.csv.path=" + (folder / "counts.csv"));
+  CHECK_THAT(counted.err,
+             says(hint) && says("try --set data.csv.values=true, which predicts numbers, or more"));
 }
 
 TEST_CASE("a table that is larger than memory should hold is refused before it is read", "[apps]") {
@@ -348,6 +359,24 @@ TEST_CASE("a text that is tokenized once trains as tokens", "[apps]") {
                                   "data.tokens.vocabulary=256"});
   INFO(valid.err);
   CHECK(valid.code == 0);
+  const Said run = run_program({"sim",
+                                "--quiet",
+                                "--out",
+                                folder / "run",
+                                "--set",
+                                "data.tokens.path=" + (folder / "text.bin"),
+                                "--set",
+                                "data.tokens.vocabulary=256",
+                                "--set",
+                                "model.gpt.width=16",
+                                "--set",
+                                "stop.updates=1"});
+  INFO(run.err);
+  CHECK(run.code == 0);
+  CHECK_THAT(run.out, says("1 update, "));
+  check_usage({"sample", folder / "run"},
+              "files of tokens do not say what text they stand for: a run on the text itself, by "
+              "data.text.path, can write some");
   check_usage({"data", "tokenize", folder / "text", folder / "text.bin"},
               folder / "text.bin" + " exists already; name a new file");
   check_usage({"data", "tokenize", folder / "text"},

@@ -209,6 +209,21 @@ TEST_CASE("rows without a target are predicted from one file", "[apps]") {
   CHECK_THAT(judged.err, Catch::Contains("these samples have no target"));
   CHECK_THAT(run_program({"eval", run, "--data", folder / "t.csv"}).out,
              Catch::Contains("40 test samples"));
+  // Where the columns have no names, their order is told to count.
+  std::ofstream(folder / "nameless.csv") << "1,3\n38,114\n";
+  const Said nameless = run_program({"predict", run, "--data", folder / "nameless.csv"});
+  CHECK(csv_fields(nameless.out)[2][2] == "high");
+  CHECK_THAT(nameless.err, Catch::Contains("they are taken to be \"x\", \"y\", in this order"));
+  CHECK_FALSE(Catch::Contains("in this order").match(said.err));
+  std::filesystem::rename(folder / "t.csv", folder / "moved.csv");
+  for (const char* verb : {"eval", "predict"}) {
+    const Said gone = run_program({verb, run});
+    CHECK(gone.code == 3);
+    CHECK_THAT(gone.err, Catch::Contains("; --data names another file or folder\n"));
+    const Said asked = run_program({verb, run, "--data", folder / "t.csv"});
+    CHECK_FALSE(Catch::Contains("--data names").match(asked.err));
+  }
+  std::filesystem::rename(folder / "moved.csv", folder / "t.csv");
 
   // A number is told as the table writes it.
   std::filesystem::remove_all(run);
