@@ -338,7 +338,11 @@ Result<HttpServer> HttpServer::start(const Options& options,
 }
 
 std::string HttpServer::url() const {
-  return "http://" + state_->address.text();
+  const HostAddress& at = state_->address;
+  std::array<char, 256> name{};  // of this machine, all of whose addresses these two stand for
+  const bool all =
+      (at.host == "0.0.0.0" || at.host == "::") && ::gethostname(name.data(), name.size() - 1) == 0;
+  return "http://" + (all ? HostAddress{name.data(), at.port} : at).text();
 }
 
 std::string HttpServer::url_with_token() const {

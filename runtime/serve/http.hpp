@@ -47,7 +47,7 @@ class HttpServer {
   HttpServer(HttpServer&&) noexcept;
   ~HttpServer();
 
-  /// "http://127.0.0.1:8080", of this server.
+  /// "http://127.0.0.1:8080", of this server; at all addresses of the machine, with the machine's name.
   std::string url() const;
   /// The same with what leads in: "http://10.0.0.3:8080/?token=...".
   std::string url_with_token() const;

@@ -1,5 +1,6 @@
 #include "runtime/serve/http.hpp"
 
+#include "kernels/wording.hpp"
 #include "runtime/cluster/tcp.hpp"
 #include "tests/support/catch.hpp"
 
@@ -7,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <string>
@@ -129,6 +131,9 @@ TEST_CASE("beyond this machine a token is demanded", "[serve]") {
   const HttpServer server = started({.address = "0.0.0.0:0"});
   CHECK(server.token().size() == 32);
   CHECK(server.url_with_token() == server.url() + "/?token=" + server.token());
+  std::array<char, 256> name{};  // by which others reach this machine
+  REQUIRE(::gethostname(name.data(), name.size() - 1) == 0);
+  CHECK(server.url() == concat("http://", name.data(), ":", server.port()));
   CHECK(started({.address = "0.0.0.0:0"}).token() != server.token());
   CHECK(http_get(address_of(server), "/").error().message.find("answers 401: the token") !=
         std::string::npos);
