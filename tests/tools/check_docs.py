@@ -263,15 +263,12 @@ def striped_png(lying, light):
     return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))) + chunk(b"IEND", b"")
 
 
-def make_own_data(folder):
-    """The files of apps/docs/data.md, whose readers have their own: tables, arrays, images and tokens."""
+def make_own_data(folder, root):
+    """The files of apps/docs/data.md, whose readers have their own: the guide's table, and tables, arrays, images and tokens."""
     draw = random.Random(1)
-    species = ["aster", "rose", "tulip"]
+    guide = (Path(root) / "apps/docs/guide.md").read_text()
     with open(folder / "flowers.csv", "w") as table:
-        print("stem,petal,width,species", file=table)
-        for i in range(150):
-            at = 2 * (i % 3)
-            print(*(f"{draw.gauss(mean, 0.5):.2f}" for mean in (20 + at, 4 - at, 1 + at / 2)), species[i % 3], sep=",", file=table)
+        subprocess.run([sys.executable, "-c", read_page("apps/docs/guide.md", guide)[1]["flowers.py"]], stdout=table, check=True)
     with open(folder / "houses.csv", "w") as table:
         print("number;rooms;area;district;price", file=table)
         for i in range(200):
@@ -424,7 +421,7 @@ def check_page(name, text, environment, given, top_keys):
             Path(folder, "build", "my_troupe").symlink_to(Path(given.mine).resolve())
             Path(folder, "half_life.textproto").write_text(Path(given.root, "tests/package/half_life.textproto").read_text())
         if name == "apps/docs/data.md":
-            make_own_data(Path(folder))
+            make_own_data(Path(folder), given.root)
         for command in BEFORE.get(name, []) if steps else []:
             session.step(Step(0, command))
         for step in steps + inline_steps(inline, top_keys):
