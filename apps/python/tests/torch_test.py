@@ -1,6 +1,8 @@
 """Networks of torch modules beside a plain PyTorch loop with the same data, order and initial weights."""
 
 import copy
+import ctypes
+import os
 
 import numpy as np
 import pytest
@@ -512,6 +514,25 @@ def test_other_processes_import_the_modules_of_networks_and_data(fails):
     assert troupe.run("teacher-mlp", how, **given, processes=2).sha256 == troupe.sim("teacher-mlp", how, **given).sha256
     assert "the network is known to this process alone" in fails(troupe.UsageError, lambda: troupe.run(
         "teacher-mlp", how, data=DATA_OF_ALL, network=Network(*conv()), processes=2))
+
+
+def test_threads_of_the_runtime_compute_with_as_many_threads_as_torch_is_told(kind):
+    paths = {line.split()[-1] for line in open("/proc/self/maps") if "libgomp" in line}
+    if len(paths) != 1 or os.cpu_count() == 1:
+        pytest.skip("which OpenMP PyTorch has is not known, or there is one processor")
+    openmp = ctypes.CDLL(paths.pop())
+    seen = []
+
+    class Asks(nn.Module):
+        def forward(self, x):
+            seen.append(openmp.omp_get_max_threads())
+            return x
+
+    modules, data, *_ = kind
+    how = {**SETS, "pipeline.stages": 4, "stop.updates": 8}
+    ends = nn.Sequential(modules[0], Asks()), nn.Sequential(Asks(), modules[-1])
+    troupe.run("teacher-mlp", how, data=data, network=Network(ends[0], *modules[1:-1], ends[1]))
+    assert set(seen) == {1}
 
 
 def test_operations_are_counted_without_a_say_in_other_threads():

@@ -29,6 +29,8 @@ __all__ = ["Network", "from_torch"]
 _networks: "weakref.WeakValueDictionary[str, Network]" = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 DIMENSIONS = 5  # of a tensor of the runtime
+_NUMPYS = {torch.float32: np.float32, torch.float64: np.float64, torch.float16: np.float16, torch.bool: np.bool_, torch.uint8: np.uint8,
+           torch.int8: np.int8, torch.int16: np.int16, torch.int32: np.int32, torch.int64: np.int64}
 
 
 class Network:
@@ -109,6 +111,7 @@ class Network:
     def judge(self, outputs: np.ndarray, targets: np.ndarray, gradient: np.ndarray | None) -> tuple[float, int]:
         """By its own loss: the mean, and how many labels are where the largest output is. Called by the runtime."""
         assert self.loss is not None
+        _threads_as_set()
         y, of = torch.from_numpy(outputs), torch.from_numpy(targets)
         labels = not of.is_floating_point()
         of = of.long() if labels else of.view(y.shape) if of.numel() == y.numel() else of
@@ -120,6 +123,12 @@ class Network:
             torch.from_numpy(gradient).copy_(*torch.autograd.grad(mean, y))
         right = labels and y.dim() > 1 and y.numel() == of.numel() * y.shape[-1]
         return mean.item(), int((y.flatten(0, -2).argmax(1) == of.flatten()).sum()) if right else 0
+
+
+def _threads_as_set() -> None:
+    """torch.set_num_threads() holds in a thread of the runtime from its first question on; until then operations that do not ask take
+    as many as there are processors, and other bits come of it."""
+    torch.get_num_threads()
 
 
 def _kept(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
@@ -140,6 +149,11 @@ def _fits(buffer: torch.Tensor) -> bool:
 
 def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(tensor.shape) or (1,)
+
+
+def _numbers_of(buffer: torch.Tensor) -> np.ndarray:
+    """What goes back to the runtime is numpy's: it takes a tensor of torch by DLPack, for 4 us."""
+    return (buffer.numpy() if buffer.dtype in _NUMPYS else buffer.float().numpy()).astype(np.float32, copy=False).reshape(_shape(buffer))
 
 
 def _flags(parameter: torch.Tensor, table: bool, tied: bool) -> set[str]:
@@ -235,9 +249,10 @@ class Layer:
         return [torch.from_numpy(a) if s else torch.from_numpy(a).view(s) for a, s in zip(arrays, shapes)]
 
     def _own(self, buffers: Any, training: bool) -> list[torch.Tensor]:
-        """In their own types; what a forward may write into is a copy."""
-        return [b.to(dtype, copy=training and written)
-                for b, (dtype, written) in zip(self._tensors(buffers, self.shapes[self.count:]), self.types)]
+        """In their own types; what a forward may write into is a copy. By numpy where it can: a copy of torch's takes 4 us."""
+        return [torch.from_numpy(array.reshape(shape).astype(_NUMPYS[dtype], copy=training and written)) if dtype in _NUMPYS
+                else torch.from_numpy(array).view(shape).to(dtype, copy=training and written)
+                for array, shape, (dtype, written) in zip(buffers, self.shapes[self.count:], self.types)]
 
     def _graph(self, w: Any, buffers: Any, x: torch.Tensor, key: int) -> tuple[Any, torch.Tensor, torch.Tensor]:
         w = [t.requires_grad_() for t in self._tensors(w, self.shapes)]
@@ -248,23 +263,25 @@ class Layer:
     # -- called by the runtime
 
     def forward(self, w: Any, buffers: Any, x: np.ndarray, training: bool, seed: int, first_sample: int) -> Any:
+        _threads_as_set()
         x, own = torch.from_numpy(x), self._own(buffers, training)
         if not training:
             with torch.no_grad():
                 tensors = [*self._tensors(w, self.shapes), *own]
-                return self._call(tensors, x, 0, training=False).contiguous(), None, []
+                return self._call(tensors, x, 0, training=False).contiguous().numpy(), None, []
         key = zlib.crc32(f"{seed} {self.name} {first_sample}".encode())
         w, x, y = self._graph(w, own, x, key)
-        return y.detach().contiguous(), (w, x, y, key, buffers), [b.float().view(_shape(b)) for b in own]
+        return y.detach().contiguous().numpy(), (w, x, y, key, buffers), [_numbers_of(b) for b in own]
 
     def backward(self, kept: Any, w: Any, dy: np.ndarray, want_dx: bool, same_weights: bool) -> Any:
+        _threads_as_set()
         of, x, y, key, buffers = kept
         if not same_weights:  # at other weights than the forward's: it is done again there, from the buffers that it had
             of, x, y = self._graph(w, self._own(buffers, training=True), x, key)
         inputs = [x, *of] if want_dx else of
         dy = torch.from_numpy(dy).view(y.shape)
         grads = torch.autograd.grad(y, inputs, dy, materialize_grads=True) if inputs and y.requires_grad else []
-        grads = [g.contiguous() for g in grads]
+        grads = [g.contiguous().numpy() for g in grads]
         return (grads[0], grads[1:]) if want_dx else (None, grads)
 
     def gradients(self, kept: Any) -> Any:
