@@ -3,6 +3,7 @@
 #include "apps/cli/text.hpp"
 #include "apps/run/divergence_hint.hpp"
 #include "apps/verbs/verb.hpp"
+#include "experiment/data.pb.h"
 #include "experiment/optimizer.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/sections.hpp"
@@ -222,7 +223,7 @@ std::string constant_hint(const Blueprint& blueprint, const Summary& summary) {
   const bool values = std::ranges::any_of(prepared->doubts, [](const std::string& doubt) {
     return doubt.find(".values=true") != doubt.npos;
   });
-  const std::string source = blueprint.experiment.data().has_csv() ? "csv" : "arrays";
+  const std::string source = sections::data(blueprint.experiment).has_csv() ? "csv" : "arrays";
   return fill_in(
       "hint: this is no better than {}; try {}{}, and look at what was understood of the data "
       "(troupe config validate)",

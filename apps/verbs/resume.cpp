@@ -70,8 +70,7 @@ void tell_resumed(Console& console, const FoundCheckpoint& found) {
   }
   console.err << "going on from " << found.path.string() << ", after "
               << grouped(found.checkpoint.step)
-              << (found.checkpoint.step == 1 ? " update" : " updates") << '
-'
+              << (found.checkpoint.step == 1 ? " update" : " updates") << '\n'
               << std::flush;
   if (const std::string note = other_instructions(found.checkpoint.instructions); !note.empty()) {
     console.err << "troupe: " << note << '\n' << std::flush;

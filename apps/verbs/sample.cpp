@@ -1,8 +1,10 @@
 // troupe sample: text from a language model that a run has trained.
 #include "apps/run/trained.hpp"
 #include "apps/verbs/verb.hpp"
+#include "experiment/data.pb.h"
 #include "kernels/random.hpp"
 #include "kernels/wording.hpp"
+#include "messages/sections.hpp"
 #include "runtime/data/vocabulary.hpp"
 
 #include <algorithm>
@@ -35,7 +37,7 @@ Result<Blueprint> trained(const SampleArguments& arguments) {
     return usage_error(
         "sample: {} has not learnt from text, so there is nothing to write{}",
         arguments.directory,
-        blueprint->experiment.data().has_tokens()
+        sections::data(blueprint->experiment).has_tokens()
             ? "; files of tokens do not say what text they stand for: a run on the text itself, by "
               "data.text.path, can write some"
             : "");
