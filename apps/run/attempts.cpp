@@ -169,6 +169,7 @@ Attempt Attempts::try_once() {
              .version = version(),
              .cast = placement_.digest,
              .alike = placement_.alike,
+             .partners = placement_.partners,
              .experiment = print_experiment(experiment),
              .resumes = options.resume != nullptr,
              .may_restart = restarts_left() > 0,

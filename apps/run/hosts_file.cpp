@@ -1,5 +1,6 @@
 #include "apps/run/hosts_file.hpp"
 
+#include "apps/run/ranks.hpp"
 #include "kernels/wording.hpp"
 #include "runtime/data/input_file.hpp"
 
@@ -12,7 +13,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kHostsMax = 255;  // with the lead as many as --processes may have
+constexpr std::size_t kHostsMax = kProcessesMax - 1;  // and the lead
 
 bool all_of(const std::string& text, const char* more) {
   return std::all_of(text.begin(), text.end(), [more](unsigned char c) {

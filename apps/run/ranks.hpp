@@ -13,7 +13,7 @@ namespace troupe {
 inline constexpr const char* kThisMachine = "127.0.0.1";
 
 /// Of one run.
-inline constexpr int kProcessesMax = 256;
+inline constexpr int kProcessesMax = 1000;
 
 struct Ranks {
   int rank = 0;  // 0 leads the run

@@ -4,6 +4,7 @@
 #include "apps/topologies/copies.hpp"
 #include "apps/topologies/exchange.hpp"
 #include "apps/topologies/hogwild.hpp"
+#include "apps/topologies/partners.hpp"
 #include "apps/topologies/placement_names.hpp"
 #include "apps/topologies/roster.hpp"
 #include "apps/topologies/seats.hpp"
@@ -369,6 +370,7 @@ Result<Placement> place(const Blueprint& b, int processes) {
     // Each part routes by itself: near a tie another rounding would choose another expert.
     placement.alike.emplace_back(placement.process_of.begin(), placement.process_of.end());
   }
+  placement.partners = partners(b, who, placement.process_of, processes);
   placement.digest = digest_of(who, placement.process_of);
   return placement;
 }

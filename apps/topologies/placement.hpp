@@ -14,6 +14,7 @@ struct Placement {
   std::string words{};                 // "process 0 plays replica 0 and the servers, 1 replica 1"
   std::string digest{};                // of names, threads and processes: equal where two casts are
   std::vector<std::set<int>> alike{};  // processes whose results must be equal to the bit
+  std::vector<std::vector<bool>> partners{};  // by process and process: whether they talk
   bool whole_replicas = true;  // no replica plays in several processes, and servers in process 0
 };
 

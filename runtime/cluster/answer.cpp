@@ -50,15 +50,13 @@ Result<void> check_answer(const proto::Joined& joined, const Asked& asked) {
         printable(joined.instructions(), kStrangersSentenceMax),
         asked.instructions);
   }
-  for (const auto& [other, endpoint] : joined.endpoints()) {
-    if (other < static_cast<std::uint32_t>(asked.number) &&
-        !can_be_connected_to(endpoint, asked.on_hosts)) {
-      return lost("names no socket that others could connect to");
-    }
-  }
-  for (int other = 0; other < asked.peers; ++other) {
-    if (!joined.endpoints().contains(static_cast<std::uint32_t>(other))) {
+  for (const int other : asked.partners) {
+    const auto named = joined.endpoints().find(static_cast<std::uint32_t>(other));
+    if (named == joined.endpoints().end()) {
       return lost("names no socket for process ", other);
+    }
+    if (!can_be_connected_to(named->second, asked.on_hosts)) {
+      return lost("names no socket that others could connect to");
     }
   }
   if (asked.on_hosts && joined.key().size() != kRunKeySize) {

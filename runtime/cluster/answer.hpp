@@ -4,6 +4,7 @@
 #include "kernels/result.hpp"
 
 #include <string>
+#include <vector>
 
 namespace troupe::proto {
 class Joined;
@@ -13,13 +14,12 @@ namespace troupe {
 
 /// Whom the lead has asked, and for what.
 struct Asked {
-  int number = 1;              // of the process
-  int peers = 1;               // it must name a socket for each process below this
-  std::string name{};          // "process 1 on beta:7000"
-  std::string version{};       // of the program, and of this end
-  std::string cast{};          // what it must have made of the experiment
-  bool on_hosts = false;       // its channels are TCP's
-  std::string instructions{};  // by which its CPU kernels must compute; empty: by any
+  std::vector<int> partners{};  // it must name a socket for each of these processes
+  std::string name{};           // "process 1 on beta:7000"
+  std::string version{};        // of the program, and of this end
+  std::string cast{};           // what it must have made of the experiment
+  bool on_hosts = false;        // its channels are TCP's
+  std::string instructions{};   // by which its CPU kernels must compute; empty: by any
 };
 
 /// Error, of the kind that the process tells, where it cannot take part; (lost) where it is of another version, makes

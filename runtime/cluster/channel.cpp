@@ -7,6 +7,7 @@
 #include "runtime/cluster/ucx_plane.hpp"
 #include "runtime/system/room.hpp"
 
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -33,10 +34,11 @@ Channel::Channel(int self, std::string token, std::uint32_t life, int streams, T
       life_(life),
       streams_(streams > 0 ? streams : streams_that_suit()),
       ucx_(transport == Transport::ucx),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      poll_(::epoll_create1(EPOLL_CLOEXEC)) {
   check_room_for_threads(streams_ + 2);  // the channel's, and the one that does a node's errands
-  if (wake_ < 0) {
-    throw std::runtime_error("an eventfd failed");
+  if (wake_ < 0 || poll_ < 0) {
+    throw std::runtime_error("no descriptors to wait with could be had");
   }
   if (ucx_) {
     plane_ = make_ucx_plane(plane_events());
@@ -48,13 +50,18 @@ Channel::~Channel() {
   peers_.clear();
   plane_.reset();
   ::close(wake_);
+  ::close(poll_);
+}
+
+void Channel::make_room(int peers) const {
+  check_room_for_descriptors((kDescriptorsOfPeer + streams_) * peers);
 }
 
 std::unique_ptr<Channel::Peer> Channel::new_peer(int number,
                                                  std::uint32_t life,
                                                  std::string public_key,
                                                  pid_t pid) {
-  check_room_for_descriptors((kDescriptorsOfPeer + streams_) * static_cast<int>(1 + peers_.size()));
+  make_room(1);
   auto peer = std::make_unique<Peer>(number, life, std::move(public_key));
   if (peer->key.empty()) {  // sockets of this host need none
     peer->pid = pid;
@@ -110,6 +117,7 @@ void Channel::renew(int peer,
   const std::lock_guard lock(mutex_);
   TROUPE_CHECK(peers_.at(peer)->dropped, "[Channel] a peer is renewed that was not dropped");
   std::swap(peers_.at(peer), anew);
+  stir(peer);
 }
 
 void Channel::open(Events events) {
@@ -118,7 +126,12 @@ void Channel::open(Events events) {
   for (const auto& [number, peer] : peers_) {
     peer->traffic->heard = std::chrono::steady_clock::now();
     hosts = hosts || !peer->on_this_host();
+    due_.push_back(number);
   }
+  for (const int descriptor : events_.watched) {
+    poll_for(poll_, descriptor, EPOLLIN, kWatched + static_cast<std::uint64_t>(descriptor));
+  }
+  poll_for(poll_, wake_, EPOLLIN, kWake);
   if (!ucx_) {
     plane_ = TensorPlane::of_streams(hosts ? streams_ : 1, plane_events());
   }
@@ -166,14 +179,13 @@ bool Channel::greeted(int peer) const {
 
 void Channel::send(int to, Parcel parcel) {
   const auto found = peers_.find(to);
-  if (found == peers_.end()) {
-    return;
-  }
+  TROUPE_CHECK(found != peers_.end(),
+               "[Channel] something is said to a process that is no partner");
   check_parcel(parcel);
   const std::lock_guard lock(mutex_);
   if (!found->second->dropped) {
     found->second->queue.push_back(std::move(parcel));
-    wake();
+    stir(to);
   }
 }
 
@@ -182,7 +194,7 @@ void Channel::drop(int peer) {
     const std::lock_guard lock(mutex_);
     found->second->dropped = true;
     found->second->queue.clear();
-    wake();
+    stir(peer);
   }
 }
 
@@ -196,6 +208,12 @@ void Channel::close() {
     wake();
   }
   thread_.join();
+}
+
+/// The mutex is locked.
+void Channel::stir(int peer) {
+  stirred_.push_back(peer);
+  wake();
 }
 
 void Channel::wake() {

@@ -56,7 +56,7 @@ class Channel {
     std::function<void(int from, const std::string& why)> broken;
     /// The thread has ended, `why` in words: nothing is sent or comes any more.
     std::function<void(const std::string& why)> failed;
-    /// Every kTick.
+    /// Every kTick while there is a peer that has to be reached, else every kTickAtRest.
     std::function<void()> tick;
     /// A descriptor of `watched` can be read, or is at its end; asked for again while that is so.
     std::function<void(int descriptor)> readable;
@@ -64,6 +64,7 @@ class Channel {
   };
 
   static constexpr std::chrono::milliseconds kTick{20};
+  static constexpr std::chrono::milliseconds kTickAtRest{100};
 
   /// Of process `self`, which has come back `life` times. `streams`: for tensors, between hosts, to each peer that this
   /// end connects to; 0: as many as suit this host. Throws std::runtime_error where sockets, or UCX, cannot be had.
@@ -77,6 +78,9 @@ class Channel {
   Channel& operator=(const Channel&) = delete;
 
   // -- before open()
+
+  /// Throws std::runtime_error, with a sentence about `ulimit -n`, where there are no descriptors for so many peers.
+  void make_room(int peers) const;
 
   /// Waits for `peer`, which is process `pid` of the system: where that has to connect to.
   std::string listen(int peer, pid_t pid);
@@ -106,9 +110,8 @@ class Channel {
   // -- in Events alone
 
   /// Events::readable of it from now on, or no more.
-  void watch(int descriptor) { events_.watched.push_back(descriptor); }
-
-  void unwatch(int descriptor) { std::erase(events_.watched, descriptor); }
+  void watch(int descriptor);
+  void unwatch(int descriptor);
 
   /// Connects to the one that takes the place of `peer`, which was dropped: its `life`, from 1, is in every frame of
   /// both ends, and what was said to or by the one before is gone. Otherwise as connect(). Throws
@@ -129,8 +132,8 @@ class Channel {
   /// By peer; of one that was renewed, since then.
   std::map<int, LinkBytes> traffic() const;
 
-  /// Waits for nothing but a moment of the thread's. Nothing is sent to a peer that was dropped, or that there
-  /// is no channel to. WireError as check_parcel().
+  /// Waits for nothing but a moment of the thread's. Nothing is sent to a peer that was dropped. ContractError where there is
+  /// no channel to it, WireError as check_parcel().
   void send(int to, Parcel parcel);
   /// Nothing goes to `peer` or comes from there any more, even if it was on its way.
   void drop(int peer);
@@ -149,6 +152,11 @@ class Channel {
   bool closing();
   void wake();
   void turn(std::chrono::steady_clock::time_point& next_tick);
+  std::vector<int> await(std::chrono::milliseconds most);
+  void visit(Peer& peer);
+  bool tick();
+  void arm(Peer& peer);
+  void stir(int peer);
   bool living(Peer& peer);
   template <class Work>
   void believing(Peer& peer, Work work);
@@ -182,15 +190,21 @@ class Channel {
   const bool ucx_;  // takes the tensors
   RunKeys keys_;
   int wake_;  // an eventfd: something has been queued or dropped, or a tensor has come
+  int poll_;  // an epoll instance: of wake_, what is watched, and what the peers wait for
   std::unique_ptr<TensorPlane> plane_;  // of streams: from open() on
   std::map<int, std::unique_ptr<Peer>> peers_;
   Events events_;
 
-  mutable std::mutex mutex_;  // guards who the peers are, Peer::queue, Peer::dropped and these
-  std::string failure_;       // of the plane
+  mutable std::mutex mutex_;    // guards who the peers are, Peer::queue, Peer::dropped and these
+  std::string failure_;         // of the plane
+  std::vector<int> stirred_{};  // peers for which something has been queued, or that were dropped
   bool closing_ = false;
   std::atomic<bool> woken_ = false;
   std::atomic<std::uint64_t> arrived_ = 0;  // tensors, of all peers
+
+  // Of the thread alone.
+  std::vector<int> due_{};       // peers with something to do in any case
+  std::uint64_t delivered_ = 0;  // of arrived_, when it was last looked what of them is whole
 
   std::thread thread_;  // last: it uses all the others
 };

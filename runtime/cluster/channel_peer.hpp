@@ -5,16 +5,32 @@
 #include "runtime/cluster/frame_stream.hpp"
 #include "runtime/cluster/shared_memory.hpp"
 
+#include <sys/epoll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace troupe {
+
+// What an event of the channel's epoll instance tells of: a peer, by its number, or these.
+inline constexpr std::uint64_t kWake = ~std::uint64_t{0};
+inline constexpr std::uint64_t kWatched = std::uint64_t{1} << 32;  // ... with the descriptor
+
+/// Has `poll` tell of the descriptor with `what`, whether it did so before or not.
+inline void poll_for(int poll, int descriptor, std::uint32_t events, std::uint64_t what) {
+  epoll_event event{.events = events, .data = {.u64 = what}};
+  if (::epoll_ctl(poll, EPOLL_CTL_MOD, descriptor, &event) != 0 &&
+      (errno != ENOENT || ::epoll_ctl(poll, EPOLL_CTL_ADD, descriptor, &event) != 0)) {
+    throw std::runtime_error("a descriptor cannot be waited for");
+  }
+}
 
 /// A stream whose greeting has not passed yet: somebody's, or one of ours for tensors.
 struct Channel::Visitor {
@@ -83,9 +99,8 @@ struct Channel::Peer {
   std::uint64_t sequence = 0;
   Unpacker unpacker;
   HeldParcels held{};
-  std::uint64_t arrived = 0;  // Channel::arrived_ when it was last looked what of them is whole
-  bool full = false;          // nobody can be admitted before the next tick
-  std::size_t polled = 0;     // where its listening socket is among those that are polled
+  bool full = false;       // nobody can be admitted before the next tick
+  std::size_t polled = 0;  // where its listening socket is among those that are polled
 };
 
 }  // namespace troupe

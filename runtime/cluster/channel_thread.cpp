@@ -2,9 +2,11 @@
 #include "messages/tensor_bytes.hpp"
 #include "runtime/cluster/channel_peer.hpp"
 
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <stdexcept>
 #include <utility>
@@ -15,6 +17,7 @@ namespace {
 constexpr std::size_t kUnsentMax = std::size_t{256} << 10;  // bytes of headers before more are made
 // Bytes that are copied into shared memory before all others have their turn.
 constexpr std::size_t kLentInATurn = std::size_t{4} << 20;
+constexpr std::size_t kEventsInATurn = 256;
 
 /// Moves the tensors of a parcel into memory that the peer has, too, as far as there is room. What machines keep, for a
 /// checkpoint or from one, would only take it up.
@@ -52,56 +55,126 @@ bool Channel::closing() {
   return closing_;
 }
 
-/// Waits for whatever comes first, and does all that can be done then.
+/// Waits for whatever comes first, and does all that can be done then. What it costs depends on how many peers have something
+/// to do and not on how many there are.
 void Channel::turn(std::chrono::steady_clock::time_point& next_tick) {
-  std::vector<pollfd> polled{{wake_, POLLIN, 0}};
-  for (const int descriptor : events_.watched) {
-    polled.push_back({descriptor, POLLIN, 0});
-  }
-  const std::size_t watched = polled.size();
-  bool at_once = false;
-  std::vector<Peer*> all;
-  for (const auto& [number, peer] : peers_) {
-    if (living(*peer)) {
-      reach(*peer);
-      transmit(*peer);
-      at_once = poll_with(*peer, polled) || at_once;
-      all.push_back(peer.get());
-    }
-  }
   const auto left =
       std::chrono::ceil<std::chrono::milliseconds>(next_tick - std::chrono::steady_clock::now());
-  const int most = at_once ? 0 : std::max(0, static_cast<int>(left.count()));
-  if (::poll(polled.data(), polled.size(), most) < 0 && errno != EINTR) {
-    throw std::runtime_error("waiting for other processes failed");
-  }
-  if (polled[0].revents != 0) {
-    std::uint64_t count = 0;
-    [[maybe_unused]] const auto read = ::read(wake_, &count, sizeof count);
-    woken_ = false;  // whoever has not written since has left what he tells of before
-  }
-  for (Peer* peer : all) {
-    if (living(*peer)) {
-      believing(*peer, [&] {
-        meet(*peer, polled);
-        receive(*peer, polled);
-      });
+  const std::vector<int> readable = await(due_.empty() ? left : std::chrono::milliseconds{0});
+  if (const std::uint64_t arrived = arrived_; std::exchange(delivered_, arrived) != arrived) {
+    for (const auto& [number, peer] : peers_) {
+      if (!peer->held.empty()) {
+        due_.push_back(number);
+      }
     }
   }
-  for (std::size_t i = 1; i < watched; ++i) {
-    if (polled[i].revents != 0) {
-      events_.readable(polled[i].fd);
+  {
+    const std::lock_guard lock(mutex_);
+    due_.insert(due_.end(), stirred_.begin(), stirred_.end());
+    stirred_.clear();
+  }
+  std::ranges::sort(due_);
+  std::vector<int> due = std::exchange(due_, {});
+  due.erase(std::unique(due.begin(), due.end()), due.end());
+  for (const int number : due) {
+    visit(*peers_.at(number));
+  }
+  for (const int descriptor : readable) {
+    if (std::ranges::count(events_.watched, descriptor) > 0) {
+      events_.readable(descriptor);
     }
   }
   if (const auto now = std::chrono::steady_clock::now(); now >= next_tick) {
-    next_tick = now + kTick;
-    for (Peer* peer : all) {
-      if (living(*peer)) {
-        send_away(*peer);
-        believing(*peer, [&] { look_for_cut(*peer); });
-      }
+    next_tick = now + (tick() ? kTick : kTickAtRest);
+  }
+}
+
+/// Notes whose turn it is; returns which of the watched descriptors can be read.
+std::vector<int> Channel::await(std::chrono::milliseconds most) {
+  std::array<epoll_event, kEventsInATurn> found{};
+  const int count = ::epoll_wait(poll_,
+                                 found.data(),
+                                 static_cast<int>(found.size()),
+                                 std::max(0, static_cast<int>(most.count())));
+  if (count < 0 && errno != EINTR) {
+    throw std::runtime_error("waiting for other processes failed");
+  }
+  std::vector<int> readable;
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t what = found[static_cast<std::size_t>(i)].data.u64;
+    if (what == kWake) {
+      std::uint64_t times = 0;
+      [[maybe_unused]] const auto read = ::read(wake_, &times, sizeof times);
+      woken_ = false;  // whoever has not written since has left what he tells of before
+    } else if (what >= kWatched) {
+      readable.push_back(static_cast<int>(what - kWatched));
+    } else {
+      due_.push_back(static_cast<int>(what));
     }
-    events_.tick();
+  }
+  return readable;
+}
+
+void Channel::visit(Peer& peer) {
+  if (!living(peer)) {
+    return;
+  }
+  reach(peer);
+  std::vector<pollfd> polled;
+  poll_with(peer, polled);
+  ::poll(polled.data(), polled.size(), 0);
+  believing(peer, [&] {
+    meet(peer, polled);
+    receive(peer, polled);
+  });
+  if (living(peer)) {
+    transmit(peer);  // at last, as what has come may be what it waited for
+    arm(peer);
+  }
+}
+
+/// Asks to be told once of what the peer waits for. A descriptor that has been closed, or has gone to the tensor plane, is told
+/// of once more at most.
+void Channel::arm(Peer& peer) {
+  std::vector<pollfd> wanted;
+  if (poll_with(peer, wanted)) {
+    due_.push_back(peer.number);
+  }
+  for (const pollfd& one : wanted) {
+    if (one.fd >= 0) {
+      poll_for(poll_,
+               one.fd,
+               static_cast<std::uint32_t>(one.events) | EPOLLONESHOT,
+               static_cast<std::uint64_t>(peer.number));
+    }
+  }
+}
+
+/// Whether there is a peer that has to be reached.
+bool Channel::tick() {
+  bool reaches = false;
+  for (const auto& [number, peer] : peers_) {
+    if (living(*peer)) {
+      if (!peer->greeted || !peer->visitors.empty() || peer->full) {  // by now it may be possible
+        due_.push_back(number);
+        reaches = true;
+      }
+      send_away(*peer);
+      believing(*peer, [&] { look_for_cut(*peer); });
+    }
+  }
+  events_.tick();
+  return reaches;
+}
+
+void Channel::watch(int descriptor) {
+  events_.watched.push_back(descriptor);
+  poll_for(poll_, descriptor, EPOLLIN, kWatched + static_cast<std::uint64_t>(descriptor));
+}
+
+void Channel::unwatch(int descriptor) {
+  if (std::erase(events_.watched, descriptor) > 0) {
+    ::epoll_ctl(poll_, EPOLL_CTL_DEL, descriptor, nullptr);
   }
 }
 
@@ -162,9 +235,7 @@ void Channel::receive(Peer& peer, const std::vector<pollfd>& polled) {
       peer.traffic->came(bytes);
     }
   }
-  if (const std::uint64_t arrived = arrived_; std::exchange(peer.arrived, arrived) != arrived) {
-    deliver(peer);
-  }
+  deliver(peer);
   while (living(peer) && !peer.held.crowded()) {
     const auto frame = peer.line->next(peer.greeted ? kFrameBytesMax : kHelloBytesMax);
     if (!frame) {
@@ -219,7 +290,7 @@ void Channel::transmit(Peer& peer) {
   std::size_t lent = 0;
   while (peer.heard && peer.line->unsent() < kUnsentMax) {
     if (lent >= kLentInATurn) {
-      wake();  // there may be more
+      due_.push_back(peer.number);  // there may be more
       break;
     }
     const auto parcel = next_parcel(peer);

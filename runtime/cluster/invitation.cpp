@@ -27,6 +27,13 @@ std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& p
       (join.pids_size() > 0 && join.pids_size() != static_cast<int>(join.processes()))) {
     return std::nullopt;
   }
+  std::vector<int> partners(join.partners().begin(), join.partners().end());
+  std::ranges::sort(partners);
+  if (std::ranges::adjacent_find(partners) != partners.end() ||
+      !std::ranges::all_of(join.partners(),
+                           [&](std::uint32_t other) { return other < join.process(); })) {
+    return std::nullopt;
+  }
   if (!std::ranges::all_of(join.groups(), [](const std::string& group) {
         return group.empty() || group.size() == kGroupIdBytes;
       })) {
@@ -39,6 +46,7 @@ std::optional<Invitation> read_invitation(ControlStream& lead, const Patience& p
                     .experiment = join.experiment(),
                     .resumes = join.resumes(),
                     .pids = {join.pids().begin(), join.pids().end()},
+                    .partners = std::move(partners),
                     .protocol = join.protocol(),
                     .ucx = printable(join.ucx()),
                     .life = join.life(),

@@ -55,11 +55,13 @@ class Lead final : public Cluster {
     std::string version{};        // of the program
     std::string cast{};           // digest of the machines; each process must make the same ones
     std::vector<std::set<int>>
-        alike{};               // processes whose CPU kernels must use the same instructions
-    std::string experiment{};  // resolved, as text
-    bool resumes = false;      // the run goes on from a checkpoint
-    bool may_restart = false;  // after a loss another Lead may begin the run again
-    bool is_restart = false;   // the run begins again; another Lead may try once more
+        alike{};  // processes whose CPU kernels must use the same instructions
+    /// By process and process: whether they have something to say to each other; empty: all have. The lead has to everybody.
+    std::vector<std::vector<bool>> partners{};
+    std::string experiment{};           // resolved, as text
+    bool resumes = false;               // the run goes on from a checkpoint
+    bool may_restart = false;           // after a loss another Lead may begin the run again
+    bool is_restart = false;            // the run begins again; another Lead may try once more
     std::vector<std::string> groups{};  // of GPUs; proto::Join has it
     RunBounds bounds{};
     std::string program = "/proc/self/exe";
@@ -120,6 +122,7 @@ class Lead final : public Cluster {
     StartedProcess process;
     Patience patience{};                     // how long it is waited for until it takes part
     bool newcomer = false;                   // it replaces one that was lost
+    std::vector<int> listens_for{};          // processes with a lower number
     bool gone = false;                       // it is lost
     bool bye = false;                        // it has ended its part of the run
     bool traced = false;                     // a piece of its trace is here, so all its records are
@@ -152,8 +155,9 @@ class Lead final : public Cluster {
   std::string end_process_of(Member& member, double seconds = 0) const;
   Error why_not_joined(Member& member, int number, Talk how);
   Result<void> invite(Member& member, int number, std::uint32_t life);
+  bool are_partners(int one, int other) const;
   std::string instructions_like(int number) const;
-  Result<void> join(Member& member, int number, int peers, std::vector<proto::Connect>& where);
+  Result<void> join(Member& member, int number, std::vector<proto::Connect>& where);
   Result<void> tell_endpoints(Member& member, int number, const std::vector<proto::Connect>& where);
   Result<std::chrono::nanoseconds> await_machines(Member& member, int number);
   Result<std::chrono::nanoseconds> clock_of(Member& member, int number);

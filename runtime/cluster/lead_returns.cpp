@@ -122,7 +122,7 @@ Result<Lead::Newcomer> Lead::obtain_newcomer(int number, std::uint32_t life) {
 Result<Lead::Newcomer> Lead::obtain_newcomer(Member& member, int number, std::uint32_t life) {
   std::vector<proto::Connect> where(static_cast<std::size_t>(c_.processes));
   Result<void> done = invite(member, number, life);
-  done = done ? join(member, number, 1, where) : done;
+  done = done ? join(member, number, where) : done;
   done = done ? tell_endpoints(member, number, where) : done;
   TROUPE_TRY(done);
   const auto ahead = await_machines(member, number);

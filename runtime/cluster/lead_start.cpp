@@ -120,12 +120,13 @@ Result<void> Lead::start() {
   std::vector<proto::Connect> where(static_cast<std::size_t>(c_.processes));
   for (auto& [number, member] : members_) {
     missing_process_ = number;
-    TROUPE_TRY(join(member, number, number, where));
+    TROUPE_TRY(join(member, number, where));
   }
   for (auto& [number, member] : members_) {
     missing_process_ = number;
     TROUPE_TRY(tell_endpoints(member, number, where));
   }
+  channel_.make_room(c_.processes - 1);
   for (const auto& [number, endpoint] : where[kLead].endpoints()) {
     const auto key = where[kLead].keys().find(number);
     channel_.connect(static_cast<int>(number),
@@ -142,12 +143,21 @@ Result<void> Lead::tell_endpoints(Member& member,
                                   int number,
                                   const std::vector<proto::Connect>& where) {
   proto::Connect connect = where[static_cast<std::size_t>(number)];
-  *connect.mutable_keys() = where[kLead].keys();
+  for (const auto& [other, key] : where[kLead].keys()) {
+    if (are_partners(number, static_cast<int>(other))) {
+      (*connect.mutable_keys())[other] = key;
+    }
+  }
   if (on_hosts()) {
     (*connect.mutable_keys())[kLead] = channel_.public_key();
   }
   const Talk said = write_message(*member.process.stream, connect, member.patience);
   return said == Talk::done ? Result<void>() : why_not_joined(member, number, said);
+}
+
+bool Lead::are_partners(int one, int other) const {
+  return c_.partners.empty() ||
+         c_.partners.at(static_cast<std::size_t>(one)).at(static_cast<std::size_t>(other));
 }
 
 /// Asks a process to take part. `life`: 0 when the run begins; more for a newcomer, which speaks with the lead alone.
@@ -162,6 +172,13 @@ Result<void> Lead::invite(Member& member, int number, std::uint32_t life) {
   join.set_resumes(c_.resumes && life == 0);
   join.set_life(life);
   join.set_ucx(c_.transport == Transport::ucx ? ucx_version() : "");
+  member.listens_for = {kLead};
+  for (int other = 1; life == 0 && other < number; ++other) {
+    if (are_partners(number, other)) {
+      member.listens_for.push_back(other);
+    }
+  }
+  join.mutable_partners()->Assign(member.listens_for.begin(), member.listens_for.end());
   join.set_again(c_.may_restart || c_.is_restart);
   join.mutable_groups()->Assign(c_.groups.begin(), c_.groups.end());
   if (!on_hosts()) {
@@ -186,17 +203,15 @@ std::string Lead::instructions_like(int number) const {
   return "";
 }
 
-/// Reads the answer to invite(). Notes in `where` the endpoints of process `number` for those below `peers`, and its key in
-/// where[kLead].
-Result<void> Lead::join(Member& member, int number, int peers, std::vector<proto::Connect>& where) {
+/// Reads the answer to invite(). Notes in `where` the endpoints of process `number`, and its key in where[kLead].
+Result<void> Lead::join(Member& member, int number, std::vector<proto::Connect>& where) {
   proto::Joined joined;
   if (const Talk said = read_message(*member.process.stream, joined, member.patience);
       said != Talk::done) {
     return why_not_joined(member, number, said);
   }
   const Result<void> believed = check_answer(joined,
-                                             {.number = number,
-                                              .peers = peers,
+                                             {.partners = member.listens_for,
                                               .name = name_of(number),
                                               .version = c_.version,
                                               .cast = c_.cast,
@@ -206,10 +221,10 @@ Result<void> Lead::join(Member& member, int number, int peers, std::vector<proto
     return believed;
   }
   instructions_[number] = joined.instructions();
-  for (const auto& [other, endpoint] : joined.endpoints()) {
-    if (other < static_cast<std::uint32_t>(number)) {
-      (*where[other].mutable_endpoints())[static_cast<std::uint32_t>(number)] = endpoint;
-    }
+  for (const int other : member.listens_for) {
+    (*where[static_cast<std::size_t>(other)]
+          .mutable_endpoints())[static_cast<std::uint32_t>(number)] =
+        joined.endpoints().at(static_cast<std::uint32_t>(other));
   }
   if (on_hosts()) {
     (*where[kLead].mutable_keys())[static_cast<std::uint32_t>(number)] = joined.key();

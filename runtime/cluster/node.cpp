@@ -18,7 +18,8 @@
 namespace troupe {
 namespace {
 
-constexpr std::uint64_t kTicksOfHeartbeat = 10;
+constexpr std::chrono::milliseconds kHeartbeat{200};
+constexpr std::chrono::milliseconds kKeepsRecords{100};  // where nothing else is to be said
 constexpr std::size_t kBatchesOfParcel = 1024;
 constexpr std::chrono::seconds kGreetingMax{10};  // after the beginning
 
@@ -44,8 +45,8 @@ Node::Node(const Invitation& invitation,
               invitation.ucx.empty() ? Transport::streams : Transport::ucx,
               invitation.life),
       processes_(invitation.processes),
-      life_(invitation.life),
       pids_(invitation.pids),
+      partners_(invitation.partners),
       lead_(std::move(lead)),
       host_(std::move(host)),
       resumes_(invitation.resumes) {}
@@ -61,7 +62,7 @@ bool Node::join(const std::string& version, const std::string& cast) {
   joined.set_protocol(kWireProtocol);
   joined.set_key(channel_.public_key());
   joined.set_instructions(to_string(instruction_set()));
-  for (int other = 0; other < (life_ > 0 ? 1 : self_); ++other) {
+  for (const int other : partners_) {
     (*joined.mutable_endpoints())[static_cast<std::uint32_t>(other)] =
         pids_.empty() ? channel_.listen_at(other, host_)
                       : channel_.listen(other, pids_.at(static_cast<std::size_t>(other)));
@@ -70,6 +71,7 @@ bool Node::join(const std::string& version, const std::string& cast) {
   if (write_message(*lead_, joined) != Talk::done || read_message(*lead_, where) != Talk::done) {
     return false;
   }
+  channel_.make_room(static_cast<int>(partners_.size() + where.endpoints().size()));
   for (const auto& [other, key] : where.keys()) {
     channel_.expect(static_cast<int>(other), key);
   }
@@ -107,8 +109,8 @@ Result<void> Node::open(Theatre& theatre) {
   // It has begun: by a clock that was read over a network it may seem that it will.
   theatre.start = std::min(Theatre::Clock::now(),
                            Theatre::Clock::time_point(std::chrono::nanoseconds(begin.start_ns())));
-  for (int other = 1; other < processes_; ++other) {
-    if (other != self_ && life_ == 0) {
+  for (const int other : channel_.peers()) {
+    if (other != kLead) {
       unheard_.insert(other);
     }
   }
@@ -172,7 +174,8 @@ void Node::take_order(Parcel parcel) {
 }
 
 void Node::tick() {
-  if (ticks_++ % kTicksOfHeartbeat == 0) {
+  if (const auto now = Theatre::Clock::now(); now >= tells_of_life_) {
+    tells_of_life_ = now + kHeartbeat;
     tell_of_life();
     look_for_the_unheard();
   }
@@ -269,7 +272,7 @@ void Node::run_errands() {
   try {
     std::unique_lock lock(errands_mutex_);
     while (!over_) {
-      errand_.wait_for(lock, Channel::kTick, [this] { return over_ || !orders_.empty(); });
+      errand_.wait_for(lock, kKeepsRecords, [this] { return over_ || !orders_.empty(); });
       const bool idle = orders_.empty();
       const Parcel order = idle ? Parcel{} : std::move(orders_.front());
       if (!idle) {

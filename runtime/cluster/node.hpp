@@ -30,9 +30,10 @@ struct Invitation {
   int processes = 0;
   std::string token{};
   std::string version{};
-  std::string experiment{};   // resolved, as text
-  bool resumes = false;       // from a checkpoint
-  std::vector<pid_t> pids{};  // of all processes; empty where they play on several hosts
+  std::string experiment{};     // resolved, as text
+  bool resumes = false;         // from a checkpoint
+  std::vector<pid_t> pids{};    // of all processes; empty where they play on several hosts
+  std::vector<int> partners{};  // with a lower number: it listens for each
   std::uint32_t protocol = 0;
   std::string ucx{};                  // its version, where tensors take it
   std::uint32_t life = 0;             // more than 0: in the place of one that was lost
@@ -111,14 +112,14 @@ class Node final : public Cluster {
   void stop_errands();
 
   const int processes_;
-  const std::uint32_t life_;
   const std::vector<pid_t> pids_;
+  const std::vector<int> partners_;
   const std::unique_ptr<ControlStream> lead_;
   const std::string host_;
   const bool resumes_;
 
   // Of the channel's thread.
-  std::uint64_t ticks_ = 0;
+  Vigil::Time tells_of_life_{};  // next
   Moment moment_;
   std::optional<bool> begins_again_{};
   StateReader reader_;

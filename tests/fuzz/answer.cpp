@@ -48,8 +48,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   const Result<void> believed = check_answer(joined,
-                                             {.number = 2,
-                                              .peers = 2,
+                                             {.partners = {0, 1},
                                               .name = "process 2",
                                               .version = "0.1.0",
                                               .cast = "cast",

@@ -18,8 +18,7 @@ using Catch::Matchers::Contains;
 namespace {
 
 Asked asked_for(bool on_hosts) {
-  return {.number = 2,
-          .peers = 2,
+  return {.partners = {0, 1},
           .name = "process 2",
           .version = "0.1.0",
           .cast = "cast",
@@ -106,7 +105,7 @@ TEST_CASE("an answer that cannot be right is not believed", "[cluster]") {
       CHECK_THAT(refusal(joined, on_hosts),
                  Contains("names no socket for process " + std::to_string(left_out)));
       Asked newcomer = asked_for(on_hosts);  // who speaks with the lead alone
-      newcomer.peers = 1;
+      newcomer.partners = {0};
       CHECK(static_cast<bool>(check_answer(joined, newcomer)) == (left_out == 1));
     }
   }

@@ -703,7 +703,7 @@ std::vector<Parcel> told_by_node(std::chrono::seconds ahead, std::atomic<double>
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
   std::thread other([&] {
     auto stream = std::make_unique<DescriptorStream>(ends[1], ends[1]);
-    const Invitation invitation{.process = 1, .processes = 2, .token = "token"};
+    const Invitation invitation{.process = 1, .processes = 2, .token = "token", .partners = {0}};
     Cast cast = cast_of(
         2, [](Message, double, Effects&) {}, [&](Message, double now, Effects&) { begun = now; });
     Trace trace(cast, {.events_max = 1000});
