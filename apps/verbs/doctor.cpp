@@ -9,7 +9,7 @@
 #include "kernels/sequences.hpp"
 #include "kernels/tiles.hpp"
 #include "kernels/wording.hpp"
-#include "runtime/cluster/tls.hpp"
+#include "runtime/cluster/run_keys.hpp"
 #include "runtime/cluster/ucx_plane.hpp"
 
 #include <caf/config.hpp>

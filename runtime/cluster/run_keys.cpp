@@ -1,9 +1,14 @@
 #include "runtime/cluster/run_keys.hpp"
 
 #include "kernels/check.hpp"
+#include "runtime/cluster/tcp.hpp"
+
+#include <poll.h>
 
 #include <array>
 #include <cstddef>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 
 namespace troupe {
@@ -64,6 +69,63 @@ std::unique_ptr<TlsStream> RunKeys::secure(int socket, const std::string& key, E
   SSL_set_fd(session.get(), socket);
   end == End::connects ? SSL_set_connect_state(session.get()) : SSL_set_accept_state(session.get());
   return std::make_unique<TlsStream>(std::move(session), socket);
+}
+
+namespace {
+
+constexpr int kTries = 200;
+constexpr int kPause = 10;  // milliseconds
+
+/// How a stream of this process to itself has come about; null where it has not.
+std::unique_ptr<TlsStream> own_stream(const RunKeys& keys) {
+  const auto listening = listen_at({"127.0.0.1", 0}, Nearness::this_machine);
+  if (!listening) {
+    return nullptr;
+  }
+  const DescriptorStream listener(*listening, *listening);  // closes it
+  const auto address = parse_address(near_address(*listening));
+  const auto there = address ? begin_to_connect(*address) : Result<int>(address.error());
+  if (!there) {
+    return nullptr;
+  }
+  auto near = keys.secure(*there, keys.public_key(), RunKeys::End::connects);
+  std::unique_ptr<TlsStream> far;
+  for (int i = 0; i < kTries && !(far && far->is_known() && near->is_known()); ++i) {
+    std::string who;
+    const int accepted = far ? -1 : accept_one(*listening, who);
+    if (accepted >= 0) {
+      far = keys.secure(accepted, keys.public_key(), RunKeys::End::listens);
+    }
+    char byte = 0;
+    near->write({&byte, 1});
+    if (far) {
+      far->read({&byte, 1});
+    }
+    ::poll(nullptr, 0, near->is_known() ? 0 : kPause);
+  }
+  return near->is_known() ? std::move(near) : nullptr;
+}
+
+}  // namespace
+
+std::string tls_words() {
+  const RunKeys keys;
+  const auto stream = own_stream(keys);
+  const std::string library = concat("OpenSSL ", OpenSSL_version(OPENSSL_VERSION_STRING));
+  if (!stream) {
+    return library + ", but no stream comes about over the loopback device";
+  }
+  const auto [sends, reads] = stream->by_kernel();
+  std::ifstream file("/proc/sys/net/ipv4/tcp_available_ulp");  // by now its module is loaded
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  return concat(library,
+                ", ",
+                stream->cipher(),
+                sends && reads ? ", by the kernel"
+                : sends        ? ", what is sent by the kernel"
+                : all.find("tls") == std::string::npos
+                    ? ", not by the kernel, which offers no TLS (`modprobe tls`)"
+                    : ", not by the kernel, which offers TLS that this OpenSSL does not use");
 }
 
 }  // namespace troupe

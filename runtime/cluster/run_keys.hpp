@@ -32,4 +32,8 @@ class RunKeys {
   OpensslContext context_;
 };
 
+/// By what such streams are encrypted here, for people: "OpenSSL 3.0.19, TLS_AES_128_GCM_SHA256, not by the kernel, ...". It is
+/// tried on a connection of this process to itself.
+std::string tls_words();
+
 }  // namespace troupe

@@ -17,7 +17,6 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
-#include <fstream>
 #include <vector>
 
 namespace troupe {
@@ -181,21 +180,6 @@ Result<OpensslContext> make_tls(X509* certificate, EVP_PKEY* key) {
   return context;
 }
 
-/// The kernel's module is loaded when somebody asks for it first.
-std::string tls_words() {
-#ifdef OPENSSL_NO_KTLS
-  const bool kernel = false;
-#else
-  std::ifstream file("/proc/sys/net/ipv4/tcp_available_ulp");
-  const std::string all{std::istreambuf_iterator<char>(file), {}};
-  const bool kernel = all.find("tls") != std::string::npos;
-#endif
-  return concat("OpenSSL ",
-                OpenSSL_version(OPENSSL_VERSION_STRING),
-                has_aes() ? ", AES-128-GCM" : ", ChaCha20 (this processor has no AES)",
-                kernel ? ", by the kernel where it can" : ", not by the kernel");
-}
-
 Result<OpensslKey> read_private_key(const fs::path& path) {
   TROUPE_TRY(check_private(path));
   const File file(BIO_new_file(path.c_str(), "r"));
@@ -264,6 +248,15 @@ void TlsStream::finish() {
   SSL_shutdown(session_.get());
   ERR_clear_error();
   ::shutdown(socket_, SHUT_WR);
+}
+
+std::string TlsStream::cipher() const {
+  return SSL_get_cipher_name(session_.get());
+}
+
+TlsStream::ByKernel TlsStream::by_kernel() const {
+  return {.sends = BIO_get_ktls_send(SSL_get_wbio(session_.get())) != 0,
+          .reads = BIO_get_ktls_recv(SSL_get_rbio(session_.get())) != 0};
 }
 
 std::string TlsStream::peer() const {

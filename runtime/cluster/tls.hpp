@@ -21,9 +21,6 @@ Result<OpensslCertificate> read_certificate(const std::filesystem::path& path);
 /// say. Error (usage) where it cannot be had.
 Result<OpensslContext> make_tls(X509* certificate, EVP_PKEY* key);
 
-/// By what streams are encrypted here, for people: "OpenSSL 3.0.19, AES-128-GCM, not by the kernel".
-std::string tls_words();
-
 /// A stream of TLS, whose first words are those by which both ends show their certificates.
 class TlsStream final : public ControlStream {
  public:
@@ -40,6 +37,17 @@ class TlsStream final : public ControlStream {
   bool is_known() const override { return SSL_is_init_finished(session_.get()) != 0; }
 
   std::string trouble() const override { return trouble_; }
+
+  /// "TLS_AES_128_GCM_SHA256"; once the other end is known.
+  std::string cipher() const;
+
+  /// What the kernel encrypts or decrypts by itself; once the other end is known.
+  struct ByKernel {
+    bool sends = false;
+    bool reads = false;
+  };
+
+  ByKernel by_kernel() const;
 
   /// Whose certificate the other end has shown.
   std::string peer() const;

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <deque>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 
@@ -249,6 +251,19 @@ TEST_CASE("who takes nothing for long does not end the streams of a channel") {
     }
   }
   CHECK(streams >= 6);  // of headers and of tensors, at both ends
+}
+
+TEST_CASE("what is said of encryption is what a stream does that has come about") {
+  const std::string words = tls_words();
+  CAPTURE(words);
+  CHECK(words.starts_with("OpenSSL "));
+  CHECK((words.find("TLS_AES_128_GCM_SHA256") != std::string::npos ||
+         words.find("TLS_CHACHA20_POLY1305_SHA256") != std::string::npos));
+  std::ifstream file("/proc/sys/net/ipv4/tcp_available_ulp");
+  const std::string offered{std::istreambuf_iterator<char>(file), {}};
+  if (offered.find("tls") == std::string::npos) {
+    CHECK(words.find("not by the kernel, which offers no TLS") != std::string::npos);
+  }
 }
 
 }  // namespace run_keys_test
