@@ -16,6 +16,7 @@
 #include <streambuf>
 #include <string_view>
 #include <system_error>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -77,7 +78,7 @@ bool takes_escapes() {
 
 }  // namespace
 
-int run_command_line(int argc, const char* const* argv) {
+int run_command_line(int argc, const char* const* argv, std::function<Result<void>()> prepare) {
   open_standard_streams();
   install_last_words();
   allow_all_descriptors();
@@ -86,7 +87,11 @@ int run_command_line(int argc, const char* const* argv) {
   std::signal(SIGXFSZ, SIG_IGN);
   StandardOutput output;
   std::streambuf* const before = std::cout.rdbuf(&output);
-  Console console{std::cout, std::cerr, ::isatty(STDERR_FILENO) != 0 && takes_escapes()};
+  Console console{std::cout,
+                  std::cerr,
+                  ::isatty(STDERR_FILENO) != 0 && takes_escapes(),
+                  {},
+                  std::move(prepare)};
   int code = run_command_line(argc, argv, console);
   std::cout.flush();
   std::cout.rdbuf(before);

@@ -12,6 +12,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <ostream>
 #include <sstream>
@@ -127,11 +128,26 @@ void bind_command(nb::module_& m) {
         nb::arg("terminal"),
         nb::arg("line").none());
   m.def("conformance", &conformance, nb::arg("name"), nb::arg("values"), nb::arg("bound").none());
-  m.def("main", [](const std::vector<std::string>& words) {
-    const std::vector<const char*> argv = pointers_to(words);
-    const nb::gil_scoped_release release;
-    return run_command_line(static_cast<int>(argv.size()), argv.data());
-  });
+  m.def(
+      "main",
+      [](const std::vector<std::string>& words, nb::handle prepare) {
+        const std::vector<const char*> argv = pointers_to(words);
+        std::function<Result<void>()> called;
+        if (!prepare.is_none()) {
+          called = [held = hold(prepare)]() -> Result<void> {
+            try {
+              with_python("--import", [&] { held->get()(); });
+              return {};
+            } catch (const PythonFailed& failed) {
+              return Error{ErrorKind::usage, failed.what()};
+            }
+          };
+        }
+        const nb::gil_scoped_release release;
+        return run_command_line(static_cast<int>(argv.size()), argv.data(), std::move(called));
+      },
+      nb::arg("words"),
+      nb::arg("prepare").none());
 }
 
 }  // namespace troupe::python

@@ -168,6 +168,7 @@ Result<void> build(const HeldRef& builder, Network& network, const NetworkContex
       for (const nb::handle layer : made[0]) {
         network.add(std::make_shared<PythonLayer>(layer));
       }
+      network.start = nb::cast<std::string>(made[2]);
       if (const nb::object judge = made[1]; !judge.is_none()) {
         network.loss = Loss::own;
         network.own_loss = loss_of(judge);

@@ -197,6 +197,11 @@ class Host {
       refuse_invitation(**lead, fits.error(), patience);
       return turn_away(who, fits.error().message);
     }
+    fits = console_.prepare ? console_.prepare() : fits;
+    if (!fits) {
+      refuse_invitation(**lead, fits.error());
+      return turn_away(who, fits.error().message);
+    }
     tell(fill_in("a run of {} has begun, as process {} of {}",
                  who,
                  invitation->process,

@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -104,6 +105,23 @@ std::string skip_setting(const proto::Experiment& e, const std::vector<WeightSpe
              : "";
 }
 
+/// What start_from has; on other hosts than the lead's from the file that the network has made there, which goes with its folder.
+Result<std::vector<ParameterValues>> read_start(const Blueprint& b) {
+  const proto::Experiment& e = b.experiment;
+  const std::vector<std::string> skip(e.start_from_skip().begin(), e.start_from_skip().end());
+  const std::filesystem::path own(b.network.start);
+  if (own.empty()) {
+    return read_weights(e.start_from(), weight_specs(b.network), skip);
+  }
+  const bool meant = own.filename() == std::filesystem::path(e.start_from()).filename();
+  auto start = read_weights(
+      meant ? own : std::filesystem::path(e.start_from()), weight_specs(b.network), skip);
+  std::error_code ignored;
+  std::filesystem::remove(own, ignored);
+  std::filesystem::remove(own.parent_path(), ignored);
+  return start;
+}
+
 /// The layers, and what they start with where that is in a file.
 Result<void> read_network(Blueprint& b) {
   const proto::Experiment& e = b.experiment;
@@ -111,8 +129,7 @@ Result<void> read_network(Blueprint& b) {
   TROUPE_TRY(network);
   b.network = *network;
   if (!e.start_from().empty()) {
-    const auto& skip = e.start_from_skip();
-    auto start = read_weights(e.start_from(), weight_specs(b.network), {skip.begin(), skip.end()});
+    auto start = read_start(b);
     if (!start) {
       const Error& error = start.error();
       const bool misfit = error.message.find("does not fit the network") != std::string::npos;

@@ -23,6 +23,8 @@ struct Console {
   std::ostream& err;                             // progress and errors
   bool terminal = false;                         // err is one, so that a line may be rewritten
   std::function<void(std::string_view)> line{};  // as RunOptions::line, of run and sim
+  /// Called by `node` in the process that plays a visitor's run, before it makes anything. Error: why it cannot.
+  std::function<Result<void>()> prepare{};
 };
 
 /// What a verb does once its options are parsed. Returns the exit code; an error is told by the caller.

@@ -39,6 +39,8 @@ struct Network {
   Loss loss = Loss::cross_entropy;  // as the data asks for, before the layers are added
   OwnLoss own_loss{};  // with Loss::own; the last layer's output may then have any shape
   double label_smoothing = 0;
+  /// A file, alone in its folder, with what it begins with: stands for a start_from of the same file name, and is removed.
+  std::string start{};
   std::int32_t width = 1;  // parts that each chunk is cut into (runtime/model/width.hpp)
   /// Where the parts share the classes of the loss: how many there are. 0: each part has all, of its own samples.
   std::int64_t shared_classes = 0;

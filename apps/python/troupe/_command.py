@@ -13,6 +13,7 @@ from ._progress import Progress
 
 # The verbs count Ctrl-C for themselves, one at a time.
 _alone = threading.RLock()
+importing = False  # modules, for runs of other processes
 _here = threading.local()  # whether this thread is within on_metric
 
 
@@ -115,6 +116,8 @@ def command(*words: str, progress: Progress | None = None, on_metric: Any = None
     looks = words[0] in ("plan", "explain", "config")  # which disturb no run
     if getattr(_here, "watches", False) and not looks:
         raise UsageError("on_metric: the run that calls it is under way, and no other can be until it has ended")
+    if importing:
+        raise UsageError("this program is imported for a run of another process; what trains in it belongs below if __name__ == '__main__':")
     progress = progress or Progress(False)
     watcher = on_metric and _Watcher(on_metric)
     folder = os.getcwd()

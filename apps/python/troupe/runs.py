@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
-from . import _troupe, schemes
+from . import _troupe
 from ._command import Text, UsageError, assignments, command, set_words, text_of
 from ._progress import Progress
+from ._shared import program, share
 from .data import dataset
 from .results import Comparison, Run
 
@@ -88,37 +87,6 @@ def _train(verb: str, chosen: Experiment, out: Any, progress: bool | None, on_me
     return Run(folder, kept)
 
 
-def _global(value: Any, what: str) -> tuple[str, str]:
-    """The module whose global it is, and the global."""
-    for name, module in list(sys.modules.items()):
-        for attribute, one in list(getattr(module, "__dict__", {}).items()) if name != "__main__" else []:
-            if one is value:
-                return name, attribute
-    raise UsageError(f"processes: the {what} is known to this process alone; make it a global of a module, which others can import")
-
-
-def program(folder: Path, lines: Iterable[str] = ()) -> str:
-    """What another process is, in `folder`: this one's own program is Python. `lines`: what it does before."""
-    code = "\n".join([f"import sys; sys.path[:] = {sys.path!r}", *lines, "import runpy; runpy.run_module('troupe', run_name='__main__')"])
-    path = folder / "troupe"
-    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(code)} "$@"\n')
-    path.chmod(0o700)
-    return str(path)
-
-
-def _imports(chosen: Experiment) -> list[str]:
-    """What other processes do to know the schemes, data and networks of modules."""
-    text = str(chosen)
-    used = [(name, module) for name, module in sorted(schemes.modules) if f'name: "{name}"' in text]
-    for name, module in used:
-        if module == "__main__":
-            raise UsageError(f"processes: {name} is defined in the program or notebook itself, which no other process can import; "
-                             "put it into a module")
-    given = [(one.id, *_global(one, what)) for what, one in (("data", chosen.data), ("network", chosen.network)) if one]
-    return [*(f"import {module}" for module in {module: None for _, module in used}),
-            *(f"import {module}; {module}.{attribute}.known_as({id!r})" for id, module, attribute in given)]
-
-
 def run(experiment: Any = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequence[str] = (), *, out: str | Path | None = None,
         progress: bool | None = None, on_metric: Callable[[dict[str, Any]], Any] | None = None, data: Any = None,
         network: Any = None, processes: int = 1, hosts: str | Path | None = None, players: Mapping[str, Any] | None = None,
@@ -134,15 +102,15 @@ def run(experiment: Any = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequenc
 
     `processes`: of this machine that play the run; `hosts`: a file with those of others, as `troupe run --hosts`; `players`:
     {"restarts": 1}, {"back": 0}, {"restart_wait": 5}, {"keys": folder}. Processes know schemes in Python that are in modules,
-    and data and networks that are globals of modules; what else is Python only this process knows."""
+    and data and networks that are globals of modules; what else is Python only this process knows. On other hosts
+    `python -m troupe node --import MODULE` has them; a program that is a file is a module there."""
     chosen = Experiment(experiment, sets, data=data, network=network, **keys)
-    if hosts and (chosen.data or chosen.network):
-        raise UsageError("hosts: data and networks of Python are known to this process alone")
     words = [word for key, value in (players or {}).items() for word in (f"--{key.replace('_', '-')}", str(value))]
     words += ["--hosts", str(hosts)] if hosts else []
+    modules = share(chosen, bool(hosts)) if hosts or processes > 1 else []
     with tempfile.TemporaryDirectory(prefix="troupe-") as folder:
         if processes > 1:
-            words += ["--processes", str(processes), "--program", program(Path(folder), _imports(chosen))]
+            words += ["--processes", str(processes), "--program", program(Path(folder), modules)]
         return _train("run", chosen, out, progress, on_metric, words)
 
 

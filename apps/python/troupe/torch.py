@@ -4,6 +4,7 @@ forward waits for its backward."""
 from __future__ import annotations
 
 import copy
+import hashlib
 import itertools
 import tempfile
 import weakref
@@ -21,6 +22,7 @@ from torch.utils.flop_counter import flop_registry
 
 from . import _troupe
 from ._command import UsageError
+from ._shared import find
 from ._tracing import traced
 from .results import write_weights
 
@@ -59,7 +61,7 @@ class Network:
         if len(self.names) != len(modules) or len(set(self.names)) != len(modules):
             raise UsageError("names: each module needs a name of its own")
         self.prefixes = [f"{name}." for name in self.names]
-        self._folder = tempfile.TemporaryDirectory(prefix="troupe-network-")
+        self._folder: tempfile.TemporaryDirectory | None = None  # of the file that runs start from
         self.known_as(f"network-{next(_numbers)}")
 
     def known_as(self, id: str) -> None:
@@ -69,9 +71,22 @@ class Network:
 
     def assignments(self) -> list[str]:
         """How an experiment finds it, and its initial weights."""
-        path = Path(self._folder.name) / "start.safetensors"
-        write_weights(path, {name: _array(tensor) for name, tensor in self._tensors().items()})
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="troupe-network-")
+        path = self._start(Path(self._folder.name))
         return ["model.custom.name=python", f"model.custom.values.id={self.id}", f"start_from={path}"]
+
+    def digest(self) -> str:
+        """Of what the modules hold now."""
+        held = hashlib.sha256(repr(self.names).encode())
+        for name, tensor in self._tensors().items():
+            held.update(name.encode() + _array(tensor).tobytes())
+        return held.hexdigest()[:16]
+
+    def _start(self, folder: Path) -> Path:
+        """A file in `folder` with what the modules hold now, which has the same name wherever they hold the same."""
+        path = folder / f"start-{self.digest()}.safetensors"
+        write_weights(path, {name: _array(tensor) for name, tensor in self._tensors().items()})
+        return path
 
     def load(self, weights: Mapping[str, np.ndarray]) -> None:
         """Puts trained weights, of Run.weights, into the modules."""
@@ -375,11 +390,11 @@ def from_torch(module: nn.Module, example: torch.Tensor, cut: Sequence[str] | No
     return network
 
 
-def _build(id: str, shape: Sequence[int], outputs: int) -> tuple[list[Layer], Any]:
-    if id not in _networks:
-        raise LookupError(f"this process has no network {id!r}")
-    network = _networks[id]
-    return network.layers(shape, outputs), network.judge if network.loss else None
+def _build(id: str, shape: Sequence[int], outputs: int) -> tuple[list[Layer], Any, str]:
+    """Besides its layers and loss, where on this host its weights are for once; "": where the experiment says."""
+    network, digest = (_networks[id], "") if id in _networks else find(id, "network")
+    start = str(network._start(Path(tempfile.mkdtemp(prefix="troupe-start-")))) if digest else ""
+    return network.layers(shape, outputs), network.judge if network.loss else None, start
 
 
 _troupe.register_networks(_build)
