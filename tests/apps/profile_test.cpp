@@ -378,7 +378,7 @@ TEST_CASE("a mixed pipe is made where it balances better than every cut, and run
     CHECK(mixed->cut == std::vector<std::int64_t>{0, 2, 3});
     CHECK(mixed->schedule->placement[0] == mixed->schedule->placement[2]);
 
-    BoxedExperiment timed = mixed->experiment;
+    proto::Experiment timed = mixed->experiment;
     for (auto [model, factor] :
          {std::pair{timed.mutable_clock()->mutable_forward(), 1.0},
           std::pair{timed.mutable_clock()->mutable_input_gradient(), 0.5},
@@ -427,7 +427,7 @@ TEST_CASE("profiled takes copies of stages where these promise more, and they ru
   CHECK(p.samples_per_second == Approx(16.0 / 4));
   CHECK(p.idle == Approx(0).margin(1e-9));
 
-  BoxedExperiment timed = found->experiment;
+  proto::Experiment timed = found->experiment;
   for (auto [model, factor] : {std::pair{timed.mutable_clock()->mutable_forward(), 1.0},
                                std::pair{timed.mutable_clock()->mutable_input_gradient(), 0.5},
                                std::pair{timed.mutable_clock()->mutable_weight_gradient(), 0.5}}) {
@@ -713,7 +713,7 @@ TEST_CASE("a search finds grids that run as they are printed, within the limits"
     if (i > 0) {
       CHECK(grid.seconds > (*grids)[i - 1].seconds * 0.96);  // those within 2 % are by memory
     }
-    BoxedExperiment e = b.experiment;
+    proto::Experiment e = b.experiment;
     for (const std::string& set : grid.sets) {
       INFO(set);
       REQUIRE(set_value(e, set));

@@ -240,7 +240,7 @@ TEST_CASE("f is the loss on all samples of the split", "[apps]") {
 }
 
 TEST_CASE("f is without dropout, and by the batch's statistics", "[apps]") {
-  auto e = experiment(
+  proto::Experiment e = experiment(
       "model { layers { layer { dense { outputs: 12 activation: tanh } } layer { batch_norm {} } "
       "layer { "
       "dropout { rate: 0.5 } } layer { dense {} } } } data { batch_size: 16 teacher { inputs: 6 "

@@ -444,12 +444,12 @@ TEST_CASE("the clock's rows, and a later phase's, come before the first one's da
     return made.error().message;
   };
   BoxedExperiment held = task(nowhere);
-  REQUIRE(set_value(held, "clock.workers.hold_back=[2]"));
+  REQUIRE(set_value(*held, "clock.workers.hold_back=[2]"));
   CHECK_THAT(said(held, true), Catch::StartsWith("clock.workers.hold_back"));
   CHECK_THAT(said(held, false), !Catch::Contains("hold_back"));
   BoxedExperiment two = task(nowhere);
-  two.add_phases()->set_name("one");
-  two.add_phases()->set_name("two");
+  two->add_phases()->set_name("one");
+  two->add_phases()->set_name("two");
   two->mutable_phases(1)->add_set("pipeline.micro_batches=3");
   CHECK_THAT(said(two, false), Catch::StartsWith("phases[1]: pipeline.micro_batches: 3"));
   const BoxedExperiment shared = task({"replicas.exchange=hogwild", "record.order=true"});

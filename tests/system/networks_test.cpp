@@ -4,6 +4,7 @@
 //   - recomputing a forward gives the same bits where the backward uses its forward's weights
 //   - vertical sync is SGD delayed by K - 1, tied parameters included
 //   - evaluations see the statistics of their step; nothing allocates after the first run
+#include "experiment.pb.h"
 #include "kernels/buffer.hpp"
 #include "messages/weights.hpp"
 #include "runtime/schemes/policies/policy.hpp"
