@@ -24,6 +24,7 @@
 #include "actors/exchange/seat.hpp"
 #include "kernels/combine.hpp"
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -236,6 +237,11 @@ class PeerExchange : public Exchange {
   Result<void> slice_of_letter(std::size_t slice, const Tensor& told) const;
   void expect_sound() const;
   void expect_sound_cut() const;
+
+  /// Whether a number from outside is one of a cut, or of none yet. Far more cuts than a run makes, and far below 2^53.
+  static bool may_be_cut(double number) {
+    return number >= 0 && number < 0x1p50 && number == std::floor(number);
+  }
 
   bool of_one_moment() const { return seat_.mean && any_time(); }
 

@@ -160,6 +160,8 @@ void PeerExchange::heard_of_cut(const Note& note, Effects& fx) {
   TROUPE_BELIEVE(
       any_time(), "replica ", note.stamp.replica, " has sent a mark, and nothing here is cut");
   auto counts = counts_of(note, alive_.size());
+  TROUPE_BELIEVE(
+      may_be_cut(note.numbers[0]), "replica ", note.stamp.replica, " has sent an unusable mark");
   const auto number = static_cast<std::int64_t>(note.numbers[0]);
   if (note.what == kCounts) {
     counted(number, note.stamp.replica, counts, fx);
@@ -184,7 +186,7 @@ void PeerExchange::count(Note& note, Effects& fx) {
     number = note.numbers.back();
     note.numbers.pop_back();
   }
-  TROUPE_BELIEVE(number >= 0 && number < 0x1p53, "replica ", from, " has told of an unusable cut");
+  TROUPE_BELIEVE(may_be_cut(number), "replica ", from, " has told of an unusable cut");
   if (number > static_cast<double>(cut_.number)) {
     cut(static_cast<std::int64_t>(number), fx);
   }

@@ -196,8 +196,11 @@ bool PeerExchange::answers_well(const Note& note) const {
   if (!of_one_moment()) {
     return fit(note.tensors);
   }
-  if (note.numbers.size() != 1 || note.tensors.empty()) {
-    return note.numbers.size() == 1;
+  if (note.numbers.size() != 1 || !may_be_cut(note.numbers[0])) {
+    return false;
+  }
+  if (note.tensors.empty()) {
+    return true;
   }
   const auto own = note.tensors.end() -
                    static_cast<std::ptrdiff_t>(std::min(newest_.size(), note.tensors.size()));

@@ -74,6 +74,15 @@ void PeerExchange::expect_sound() const {
 }
 
 void PeerExchange::expect_sound_cut() const {
+  bool sound = may_be_cut(static_cast<double>(cut_.number));
+  for (const auto& [step, gathering] : gatherings_) {
+    sound = sound && may_be_cut(static_cast<double>(gathering.known)) &&
+            may_be_cut(static_cast<double>(gathering.cut));
+  }
+  expect_archived(sound, "the state has a cut of an unusable number");
+  for (const std::int32_t peer : cut_.missing) {
+    expect_replica(peer);
+  }
   expect_archived(cut_.open ? fit(cut_.here) : cut_.here.empty(), "the state has an unusable cut");
   const std::map<std::int32_t, std::int64_t> none;
   for (const auto* const counts : {&told_, &came_, &cut_.came, cut_.due ? &*cut_.due : &none}) {

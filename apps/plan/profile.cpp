@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <ctime>
 #include <future>
@@ -30,17 +31,22 @@ constexpr double kCpuRateMax = 1e13;
 constexpr double kGpuRateMax = 1e16;
 constexpr double kFlopsChecked = 1e6;  // fewer take no longer than reading a clock
 
-/// Other threads that make passes over a network as long as this lives.
+/// Other threads that make passes over a network as long as this lives. Begins when each has made one.
 class Beside {
  public:
   Beside(const Blueprint& b, int threads) {
-    for (int i = 0; i < threads; ++i) {
-      passing_.push_back(std::async(std::launch::async, [this, &b] {
-        LayerByLayer network(b);
-        while (!over_) {
-          network.pass();
-        }
-      }));
+    try {
+      for (int i = 0; i < threads; ++i) {
+        auto began = std::make_shared<std::promise<void>>();
+        begun_.push_back(began->get_future());
+        passing_.push_back(std::async(std::launch::async, [this, &b, began] { pass(b, *began); }));
+      }
+      for (std::future<void>& begun : begun_) {
+        begun.get();
+      }
+    } catch (...) {
+      over_ = true;  // else the futures would wait for ever
+      throw;
     }
   }
 
@@ -50,7 +56,25 @@ class Beside {
   Beside& operator=(const Beside&) = delete;
 
  private:
+  void pass(const Blueprint& b, std::promise<void>& began) {
+    try {
+      LayerByLayer network(b);
+      network.pass();
+      began.set_value();
+      while (!over_) {
+        network.pass();
+      }
+    } catch (...) {
+      try {
+        began.set_exception(std::current_exception());
+      } catch (const std::future_error&) {
+        over_ = true;  // it had begun; what it has measured beside it is measured
+      }
+    }
+  }
+
   std::atomic<bool> over_{false};
+  std::vector<std::future<void>> begun_;
   std::vector<std::future<void>> passing_;
 };
 
@@ -91,11 +115,15 @@ int cores_of(const Device& device) {
 int threads_at_once(const Blueprint& b) {
   const Device& device = b.devices.front();
   const std::int64_t stages = b.schedule->options.stages * sections::replica_count(b.experiment);
-  auto threads =
-      static_cast<int>(std::clamp<std::int64_t>(stages, 1, std::max(1, cores_of(device))));
+  const std::int64_t at_work = std::clamp<std::int64_t>(stages, 1, std::max(1, cores_of(device)));
+  // A power of two, so that a search measures few times.
+  auto threads = static_cast<int>(std::bit_floor(static_cast<std::uint64_t>(at_work)));
   for (const DeviceInfo& info : devices()) {
+    if (info.device != device) {
+      continue;
+    }
     const double needed = memory_needed(b, device);
-    while (info.device == device && info.memory_bytes > 0 && threads > 1 &&
+    while (info.memory_bytes > 0 && threads > 1 &&
            threads * needed > static_cast<double>(info.memory_bytes)) {
       --threads;
     }

@@ -34,7 +34,7 @@ struct Grid {
 ///   schedules  all that are built in; those that never flush only where the experiment's own does not
 ///   activations    kept, or made a second time
 ///
-/// Layers are measured for each size of a micro-batch and each width, and messages cost a handover. Error (usage) as measure_layers'.
+/// Layers are measured for each size of a micro-batch, width and number of threads, and messages cost a handover. Error (usage) as measure_layers'.
 Result<std::vector<Grid>> search_grids(const Blueprint& blueprint, const SearchOptions& options);
 
 /// The ten best, and the command line that runs each: `command` with its --set.

@@ -105,6 +105,15 @@ std::string skip_setting(const proto::Experiment& e, const std::vector<WeightSpe
              : "";
 }
 
+/// Of the file with first weights that the network has made on this host, if it has made one.
+void drop_own_start(const Blueprint& b) {
+  if (const std::filesystem::path own(b.network.start); !own.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove(own, ignored);
+    std::filesystem::remove(own.parent_path(), ignored);
+  }
+}
+
 /// What start_from has; on other hosts than the lead's from the file that the network has made there, which goes with its folder.
 Result<std::vector<ParameterValues>> read_start(const Blueprint& b) {
   const proto::Experiment& e = b.experiment;
@@ -116,9 +125,7 @@ Result<std::vector<ParameterValues>> read_start(const Blueprint& b) {
   const bool meant = own.filename() == std::filesystem::path(e.start_from()).filename();
   auto start = read_weights(
       meant ? own : std::filesystem::path(e.start_from()), weight_specs(b.network), skip);
-  std::error_code ignored;
-  std::filesystem::remove(own, ignored);
-  std::filesystem::remove(own.parent_path(), ignored);
+  drop_own_start(b);
   return start;
 }
 
@@ -128,7 +135,9 @@ Result<void> read_network(Blueprint& b) {
   auto network = build_network(e.model(), *b.data, e.data().batch_size());
   TROUPE_TRY(network);
   b.network = *network;
-  if (!e.start_from().empty()) {
+  if (e.start_from().empty()) {
+    drop_own_start(b);
+  } else {
     auto start = read_start(b);
     if (!start) {
       const Error& error = start.error();
@@ -148,7 +157,8 @@ Result<void> read_network(Blueprint& b) {
                              weight_specs(b.network)[i].name)};
       }
     }
-  } else if (!e.start_from_skip().empty()) {
+  }
+  if (e.start_from().empty() && !e.start_from_skip().empty()) {
     return Error{ErrorKind::usage,
                  "start_from_skip leaves parameters out of the weights that start_from names; name "
                  "these, too"};

@@ -94,7 +94,12 @@ std::vector<std::vector<bool>> partners(const Blueprint& b,
     all.meet_each_other(some);
   }
   for (std::int32_t c = 0; !b.link && c < b.schedule->chunks; ++c) {
-    meet_in_exchange(b.experiment, who.peers(c), process_of, all);
+    const std::vector<Ref<ShardRole>> shards = who.peers(c);
+    meet_in_exchange(b.experiment, shards, process_of, all);
+    if (sums_in_group(
+            b.experiment)) {  // who gives the turns of sums hears the shards of other chunks
+      all.meet_everybody(process_of[shards.front().id]);
+    }
   }
   return all.take();
 }

@@ -306,7 +306,11 @@ void Channel::transmit(Peer& peer) {
     }
   }
   if (peer.line) {
+    const bool full = peer.line->unsent() >= kUnsentMax;
     peer.traffic->sent += peer.line->write();
+    if (full && peer.line->unsent() < kUnsentMax) {
+      due_.push_back(peer.number);  // nobody tells of room that is there already
+    }
   }
 }
 

@@ -44,11 +44,16 @@ Error unusable_array(const std::string& path, const std::string& name, const std
   return {ErrorKind::data, concat(path, " is not usable: array ", json_string(name), ": ", what)};
 }
 
-/// What an array is called beside "train" or "test": of "X_train" it is "x".
-std::string called_beside_part(std::string name) {
+std::string lowered(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) {
     return static_cast<char>(std::tolower(c));
   });
+  return name;
+}
+
+/// What an array is called beside "train" or "test": of "X_train" it is "x".
+std::string called_beside_part(const std::string& given) {
+  std::string name = lowered(given);
   for (const std::string_view part : {"train", "test", "_", "-", "."}) {
     for (std::size_t at; (at = name.find(part)) != name.npos;) {
       name.erase(at, part.size());
@@ -62,12 +67,15 @@ std::string called_beside_part(std::string name) {
 std::optional<std::string> names_to_set(const std::vector<std::string>& names) {
   constexpr std::array<std::string_view, 5> kSamples{"x", "images", "features", "data", "inputs"};
   constexpr std::array<std::string_view, 5> kTargets{"y", "labels", "label", "targets", "target"};
-  const auto one_of = [&](const auto& words, bool test) {
-    const auto found = std::ranges::find_if(names, [&](const std::string& name) {
-      const bool of_test = name.find("test") != name.npos || name.find("Test") != name.npos;
-      return of_test == test && std::ranges::count(words, called_beside_part(name)) > 0;
-    });
-    return found == names.end() ? std::string() : *found;
+  const auto one_of = [&](const auto& words, bool test) {  // the words before come first
+    for (const std::string_view word : words) {
+      for (const std::string& name : names) {
+        if ((lowered(name).find("test") != name.npos) == test && called_beside_part(name) == word) {
+          return name;
+        }
+      }
+    }
+    return std::string();
   };
   const std::string x = one_of(kSamples, false);
   const std::string y = one_of(kTargets, false);
@@ -76,8 +84,9 @@ std::optional<std::string> names_to_set(const std::vector<std::string>& names) {
   if (x.empty() || y.empty()) {
     return std::nullopt;
   }
-  const auto set = [](const char* key, const std::string& name) {
-    return name == key ? "" : concat(" --set data.arrays.", key, "=", shell_word(name));
+  const auto set = [](const std::string& key, const std::string& name) {
+    const bool known = name == key && (key == "x" || key == "y");  // what these keys are by default
+    return known ? "" : concat(" --set data.arrays.", key, "=", shell_word(name));
   };
   const bool tests = !test_x.empty() && !test_y.empty();
   return concat(set("x", x),

@@ -58,8 +58,12 @@ proto::Csv CsvLoader::without_absent(const std::vector<std::string>& first) cons
 /// What is said where the columns, as many as a line has fields, are not those of the weights.
 Error CsvLoader::other_columns(std::size_t fields) const {
   std::vector<std::string> found;
+  const auto& left_out = options_.leave_out();
+  const bool all =  // what is left out by its number is another column where one is missing
+      std::ranges::any_of(left_out,
+                          [](const auto& name) { return bool(numeral<std::size_t>(name)); });
   for (std::size_t column = 0; column < columns_.names.size(); ++column) {
-    if (columns_.uses[column] != ColumnUse::left_out) {
+    if (all || columns_.uses[column] != ColumnUse::left_out) {
       found.push_back(utf8_name(columns_.names[column]));
     }
   }

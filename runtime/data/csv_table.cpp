@@ -231,8 +231,12 @@ Result<void> CsvLoader::learn_columns(std::string_view text) {
   }
   if (!without_target_) {
     auto columns = columns_of(with_header, false);
-    if (!columns) {
-      const Error error = columns_.uses.empty() ? columns.error() : other_columns(lines[0].size());
+    // Where no line names the columns, one that is left out by its name may be any of them, or none.
+    const bool unclear =
+        columns && !columns->header && with_header.leave_out_size() < options_.leave_out_size();
+    if (!columns || unclear) {
+      const Error error =
+          !columns && columns_.uses.empty() ? columns.error() : other_columns(lines[0].size());
       columns_ = {};
       return error;
     }

@@ -374,9 +374,11 @@ TEST_CASE("a text that is tokenized once trains as tokens", "[apps]") {
   INFO(run.err);
   CHECK(run.code == 0);
   CHECK_THAT(run.out, says("1 update, "));
-  check_usage({"sample", folder / "run"},
-              "files of tokens do not say what text they stand for: a run on the text itself, by "
-              "data.text.path, can write some");
+  const Said sampled = run_program({"sample", folder / "run"});
+  CHECK(sampled.code == 2);
+  CHECK_THAT(sampled.err,
+             says("files of tokens do not say what text they stand for: a run on the text itself, "
+                  "by data.text.path, can write some"));
   check_usage({"data", "tokenize", folder / "text", folder / "text.bin"},
               folder / "text.bin" + " exists already; name a new file");
   check_usage({"data", "tokenize", folder / "text"},

@@ -213,8 +213,12 @@ TEST_CASE("rows without a target are predicted from one file", "[apps]") {
   std::ofstream(folder / "nameless.csv") << "1,3\n38,114\n";
   const Said nameless = run_program({"predict", run, "--data", folder / "nameless.csv"});
   CHECK(csv_fields(nameless.out)[2][2] == "high");
-  CHECK_THAT(nameless.err, Catch::Contains("they are taken to be \"x\", \"y\", in this order"));
-  CHECK_FALSE(Catch::Contains("in this order").match(said.err));
+  const auto in_one_line = [](const Said& of) {  // where a line breaks depends on the folder's name
+    return std::regex_replace(of.err, std::regex("\\s+"), " ");
+  };
+  CHECK_THAT(in_one_line(nameless),
+             Catch::Contains("they are taken to be \"x\", \"y\", in this order"));
+  CHECK_FALSE(Catch::Contains("in this order").match(in_one_line(said)));
   std::filesystem::rename(folder / "t.csv", folder / "moved.csv");
   for (const char* verb : {"eval", "predict"}) {
     const Said gone = run_program({verb, run});

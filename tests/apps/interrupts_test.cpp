@@ -89,41 +89,25 @@ TEST_CASE("an interrupt at any moment ends a run in order, with its weights", "[
   }
 }
 
-TEST_CASE("an interrupted run says how it goes on where it has left a checkpoint", "[apps]") {
+TEST_CASE("an interrupted run says how it goes on where its files are kept", "[apps]") {
   for (const std::string verb : {"sim", "run"}) {
-    for (const bool kept : {false, true}) {
-      INFO(verb << (kept ? ", with checkpoints" : ""));
-      const Folder folder;
-      const std::string run = folder / "run";
-      const std::string every = kept ? "record.checkpoint.every=1" : "record.checkpoint.seconds=0";
-      Program program({verb,
-                       "teacher-mlp",
-                       "--out",
-                       run,
-                       "--set",
-                       every,
-                       "--set",
-                       "record.every=1",
-                       "--set",
-                       "stop.epochs=1000000"});
+    const Folder folder;
+    const std::string out = folder / "run";
+    const auto interrupted = [&](const Words& words) {
+      Program program(words);
       wait_for_first_steps(program);
-      wait_until([&] { return !kept || has_checkpoint(run); });
       program.signal(SIGINT);
       const Said said = program.wait();
+      INFO(verb << ": " << said.err);
       CHECK(said.code == 130);
-      const std::string line = concat("goes on by `troupe ", verb, " --resume ", run, "`\n");
-      if (!kept) {
-        CHECK_THAT(said.err, !says("goes on by"));
-        continue;
-      }
-      CHECK_THAT(said.err, says(line));
-      Program resumed({verb, "--resume", run});  // as it says
-      wait_for_first_steps(resumed);
-      resumed.signal(SIGINT);
-      const Said again = resumed.wait();
-      CHECK(again.code == 130);
-      CHECK_THAT(again.err, says("going on from") && says(line));
-    }
+      return said.err;
+    };
+    const Words begun{verb, "teacher-mlp", "--set", "stop.epochs=1000000", "--out"};
+    const std::string line = concat("goes on by `troupe ", verb, " --resume ", out, "`\n");
+    CHECK_THAT(interrupted(with(begun, {out})), says(line));
+    CHECK(has_checkpoint(out));
+    CHECK_THAT(interrupted({verb, "--resume", out}), says("going on from") && says(line));
+    CHECK_THAT(interrupted(with(begun, {"none"})), !says("goes on by"));
   }
 }
 

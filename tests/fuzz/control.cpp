@@ -20,6 +20,7 @@ std::vector<std::string> seeds() {
     join.set_processes(3);
     join.set_protocol(kWireProtocol);
     join.set_token("token");
+    join.add_partners(0);
     join.set_experiment("pipeline { stages: 3 }");
     for (std::uint32_t pid = 1; pid <= pids; ++pid) {
       join.add_pids(pid);

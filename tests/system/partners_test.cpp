@@ -82,6 +82,22 @@ TEST_CASE("whoever says something to another is its partner", "[system][partners
   }
 }
 
+TEST_CASE("whoever gives the turns of NCCL's sums hears the shards of all chunks",
+          "[system][partners]") {
+  auto b = make_blueprint(
+      task({"replicas.exchange=synchronous", "replicas.exchange.synchronous.reduction=ring"}));
+  REQUIRE(b);
+  const auto of_second = [&] {  // it plays the second chunk of replica 0
+    const auto placed = place(*b, kReplicas * kStages);
+    REQUIRE(placed);
+    return std::ranges::count(placed->partners[1], true);
+  };
+  CHECK(of_second() < kReplicas * kStages - 1);
+  b->experiment->mutable_replicas()->mutable_exchange()->mutable_synchronous()->set_reduction(
+      proto::Synchronous::nccl);
+  CHECK(of_second() == kReplicas * kStages - 1);
+}
+
 TEST_CASE("replicas that share no more than servers are no partners", "[system][partners]") {
   const auto partners_of = [](const Options& scheme) {
     auto b = make_blueprint(task(scheme));

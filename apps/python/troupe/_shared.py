@@ -62,9 +62,11 @@ def find(id: str, what: str) -> tuple[Any, str]:
     if module is None:
         raise LookupError(f"the {what} is {attribute} of the module {name}, which this process has not imported; start it with "
                           f"python -m troupe node --import {name} ...")
-    if not hasattr(module, attribute):
+    if attribute not in vars(module):
         raise LookupError(f"the {what} is {attribute} of the module {name}, which has none here; all hosts need the same {name}.py")
-    one = getattr(module, attribute)
+    one = vars(module)[attribute]
+    if digest and not hasattr(one, "digest"):
+        raise LookupError(f"{place} is no {what}")
     if digest and digest != one.digest():
         raise ValueError(f"the {what}, {place}, is not here what it is where the run was started; all hosts need the same {name}.py and the "
                          "same versions of what it imports, and random numbers by a seed (torch.manual_seed)")

@@ -86,6 +86,19 @@ TEST_CASE("what goes over a channel keeps its order and its bytes, whatever it c
   CHECK(of_b.broken.empty());
 }
 
+TEST_CASE("many large headers go without a word from the other side") {
+  TwoChannels two;
+  auto& [of_a, of_b, a, b] = two;
+  a.open(of_a.events());
+  b.open(of_b.events());
+  constexpr std::uint32_t kCount = 40;
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    a.send(1, {.recipient = i, .content = {.bytes = std::string(300'000, 'x'), .tensors = {}}});
+  }
+  REQUIRE(of_b.await(kCount));
+  CHECK(of_b.parcels.back().second.recipient == kCount - 1);
+}
+
 TEST_CASE("nothing comes from a peer that was dropped, and what goes there is dropped") {
   TwoChannels two;
   auto& [of_a, of_b, a, b] = two;

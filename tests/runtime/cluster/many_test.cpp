@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -192,8 +193,13 @@ TEST_CASE("a process that talks with the lead alone holds as much among few as a
   const Costs few = costs_of(8, 0s);
   const Costs some = costs_of(16, 0s);
   const Costs many = costs_of(24, 0s);
-  CHECK(many.descriptors - some.descriptors == some.descriptors - few.descriptors);
-  CHECK(many.threads - some.threads == some.threads - few.threads);
+  // A thread that has ended is listed for a moment. If each process held something for each other one, 8 more of them would
+  // hold 128 more than 8 more did before.
+  const auto bend = [](double first, double second, double third) {
+    return std::abs((third - second) - (second - first));
+  };
+  CHECK(bend(few.descriptors, some.descriptors, many.descriptors) <= 2);
+  CHECK(bend(few.threads, some.threads, many.threads) <= 2);
 }
 
 // TROUPE_PROCESSES=1000 build/release/tests/runtime/cluster/runtime_cluster_many_test "[.measure]"

@@ -381,6 +381,17 @@ TEST_CASE("arrays of other names are told with the settings that name them", "[r
     file.folder.write(concat("y_", part, ".npy"), y);
   }
   CHECK_THAT(file.refusal(), says("--set data.arrays.path=" + file.folder.path() + " " + keys));
+  // In capitals, too, and where a name is that of its key, which is no default of test_x.
+  const Arrays loud({}, "it.npz");
+  loud.folder.write("it.npz",
+                    zip_archive({{"DATA.npy", x, false, 0},
+                                 {"X_TRAIN.npy", x, false, 0},
+                                 {"Y_TRAIN.npy", y, false, 0},
+                                 {"test_x.npy", x, false, 0},
+                                 {"test_y.npy", y, false, 0}}));
+  CHECK_THAT(loud.refusal(),
+             says("--set data.arrays.x=X_TRAIN --set data.arrays.y=Y_TRAIN --set "
+                  "data.arrays.test_x=test_x --set data.arrays.test_y=test_y"));
   // Names that say nothing are told, and who knows which is which sets them.
   const Arrays others({}, "it.npz");
   others.folder.write("it.npz", zip_archive({{"a.npy", x, false, 0}, {"b.npy", y, false, 0}}));

@@ -440,6 +440,13 @@ TEST_CASE("a table shown to weights need not have what they were trained without
   CHECK_THAT(Table("id,b,y\n5,1,v\n6,2,v\n", set).refusal(prepared),
              says("expected \"a\", \"b\", in this order, and the target where it is known; it has "
                   "\"b\", \"y\""));
+  // Without names nobody knows which column is left out.
+  const std::vector<std::string> last{"leave_out=[id]", "values=true"};
+  const auto regression = Table("id,a,b,y\n7,1,5,0.5\n8,2,6,0.7\n9,3,6,0.1\n", last).open();
+  REQUIRE(regression);
+  CHECK(Table("1,5\n2,6\n", last).refusal((*regression)->preparation()) == "");
+  CHECK_THAT(Table("7,1,5\n8,2,6\n", last).refusal((*regression)->preparation()),
+             says("expected \"a\", \"b\", in this order"));
   // Without names the order counts, which is told.
   const auto doubts = [&](const std::string& text) {
     const Table table(text, set);
