@@ -158,11 +158,11 @@ Result<NetworkProfile> measure_layers(const Blueprint& b) {
       ++profile.passes;
     }
   }
-  const auto rows = static_cast<double>(sections::data(b.experiment).batch_size() /
-                                        b.schedule->options.micro_batches);
+  const std::int64_t rows =
+      sections::data(b.experiment).batch_size() / b.schedule->options.micro_batches;
   for (std::size_t i = 0; i < network.layers(); ++i) {
     profile.layers.push_back(network.profile(i));
-    profile.flops.push_back(rows * network.layer(i).flops().total());
+    profile.flops.push_back(static_cast<double>(rows) * network.layer(i).flops().total());
   }
   check_rates(b, network, profile);
   profile.handover = handover_work();

@@ -93,24 +93,27 @@ void Performer::tell(Message message, double now) {
   const ActorId from = message.from;
   const std::string_view what = message_name(message);
   if (is_elsewhere(from)) {
-    heard_of_ = from;
+    place_.heard_of = from;
   }
   try {
     member_.machine->on(std::move(message), now, fx_);
-  } catch (const BadSender& bad) {
-    const ActorId who = bad.from.value_or(from);
-    if (!is_elsewhere(who)) {
-      throw;
-    }
-    theatre_.options.others->accuse(who, concat(member_.name, " was told: ", bad.what()));
   } catch (const std::exception& error) {
-    if (!is_elsewhere(from)) {
+    const auto* const bad = dynamic_cast<const BadSender*>(&error);
+    const ActorId who = bad ? bad->from.value_or(from) : from;
+    if (!is_elsewhere(who)) {
+      // Who has sent it, of this thread, may have passed on what another process had told it.
+      if (place_.heard_of && dynamic_cast<const ContractError*>(&error)) {
+        throw ContractError(error.what() + last_heard_of());
+      }
       throw;
     }
-    theatre_.options.others->accuse(
-        from, concat(member_.name, " does not bear its ", what, ": ", error.what()));
-    throw std::runtime_error(
-        concat(error.what(), ", of a message of ", theatre_.options.others->player_of(from)));
+    Others& others = *theatre_.options.others;
+    if (bad) {
+      others.accuse(who, concat(member_.name, " was told: ", error.what()));
+      return;
+    }
+    others.accuse(from, concat(member_.name, " does not bear its ", what, ": ", error.what()));
+    throw std::runtime_error(concat(error.what(), ", of a message of ", others.player_of(from)));
   }
 }
 
@@ -184,13 +187,16 @@ Message Performer::work(Run& run, Stream& stream) const {
   try {
     return run_job(run, stream);
   } catch (const std::exception& error) {
-    if (!heard_of_) {
+    if (!place_.heard_of) {
       throw;
     }
-    throw std::runtime_error(concat(error.what(),
-                                    "; the last that it had heard of another process was of ",
-                                    theatre_.options.others->player_of(*heard_of_)));
+    throw std::runtime_error(error.what() + last_heard_of());
   }
+}
+
+std::string Performer::last_heard_of() const {
+  return concat("; the last that it had heard of another process was of ",
+                theatre_.options.others->player_of(*place_.heard_of));
 }
 
 /// How much later than it was made the result of a job of `spent` seconds comes, in a replica that

@@ -42,6 +42,7 @@ class Performer {
   void tell(Message message, double now);
   bool is_elsewhere(ActorId id) const;
   Message work(Run& run, Stream& stream) const;
+  std::string last_heard_of() const;
   void carry_out(double now);
   void record(std::vector<RecordEntry> entries, std::optional<Delivered> of = {});
   void await_recorder();
@@ -55,8 +56,7 @@ class Performer {
   Effects fx_;
   bool frozen_ = false;
   std::deque<Message> held_;
-  std::optional<double> alarm_;      // seconds of the run's clock
-  std::optional<ActorId> heard_of_;  // of another process: who has sent the last message
+  std::optional<double> alarm_;  // seconds of the run's clock
 };
 
 }  // namespace troupe

@@ -84,7 +84,8 @@ struct Workplace {
   std::deque<Event> ahead;  // one a job that a GPU has not finished yet
   double free_at = 0;       // modelled times: when the thread's last job is over
   std::atomic<std::uint64_t> deliveries{0};
-  Thread thread;  // last: it ends first
+  std::optional<ActorId> heard_of{};  // of another process: who has sent the last message
+  Thread thread;                      // last: it ends first
 };
 
 struct Theatre {

@@ -648,6 +648,24 @@ TEST_CASE("who tells a machine what cannot be is given up, and the machine goes 
   }
 }
 
+TEST_CASE("a machine whose check fails names of whom its thread has heard last") {
+  const Part director = [](Message message, double now, Effects& fx) {
+    if (holds_alternative<Advanced>(message)) {
+      fx.alarm = now;  // what follows is said by nobody elsewhere
+    }
+    TROUPE_CHECK(!holds_alternative<Alarm>(message), "that is not so");
+  };
+  Cast cast = cast_of(2, director, [](Message, double, Effects&) {});
+  Lead lead(config("records", 2));
+  REQUIRE(lead.start());
+  Ledger ledger;
+  const Ending ending = run_on_threads(cast, ledger, {.others = &lead});
+  CHECK(ending.exit_code == 5);
+  CHECK_THAT(ending.cause,
+             says("director is lost: that is not so") &&
+                 says("; the last that it had heard of another process was of process 1"));
+}
+
 TEST_CASE("a process whose machines do not answer lives, and tells what they wait for") {
   Lead::Config c = config("never ends", 2);
   c.limits.end = 100ms;

@@ -6,6 +6,7 @@
 #include "runtime/system/room.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/free_address.hpp"
 #include "tests/support/script.hpp"
 
 #include <sys/resource.h>
@@ -88,15 +89,6 @@ double cpu_seconds() {
   ::getrusage(RUSAGE_SELF, &used);
   return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
          static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
-}
-
-HostAddress free_address() {
-  const auto listening = listen_at({"127.0.0.1", 0}, Nearness::this_machine);
-  REQUIRE(listening);
-  const auto address = parse_address(near_address(*listening));
-  ::close(*listening);
-  REQUIRE(address);
-  return *address;
 }
 
 void play_node(const HostAddress& lead, int number, int processes) {

@@ -2,6 +2,7 @@
 #include "runtime/cluster/meeting.hpp"
 
 #include "tests/support/catch.hpp"
+#include "tests/support/free_address.hpp"
 
 #include <unistd.h>
 
@@ -11,21 +12,12 @@
 namespace meeting_test {
 
 using namespace troupe;
+using namespace troupe::test;
 using namespace std::chrono_literals;
 
 namespace {
 
 constexpr int kStrangers = 200;
-
-/// A port that was free a moment ago.
-HostAddress free_address() {
-  const auto listening = listen_at({"127.0.0.1", 0}, Nearness::this_machine);
-  REQUIRE(listening);
-  const auto address = parse_address(near_address(*listening));
-  ::close(*listening);
-  REQUIRE(address);
-  return *address;
-}
 
 Patience for_a_while(std::chrono::seconds most) {
   return {.until = std::chrono::steady_clock::now() + most};
