@@ -3,6 +3,7 @@
 #include "apps/plan/profiled_cut.hpp"
 #include "apps/topologies/checks.hpp"
 #include "apps/topologies/predictors.hpp"
+#include "apps/topologies/starting_weights.hpp"
 #include "apps/topologies/width.hpp"
 #include "experiment.pb.h"
 #include "kernels/sequences.hpp"
@@ -16,8 +17,6 @@
 #include "runtime/schemes/schedules/schedule_scheme.hpp"
 
 #include <algorithm>
-#include <cmath>
-#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -83,86 +82,15 @@ Result<void> measure_length(Blueprint& b) {
   return check_blueprint(b, Known::length);
 }
 
-/// What leaves out the parameters that do not fit, where all others do. "" where that would not help.
-std::string skip_setting(const proto::Experiment& e, const std::vector<WeightSpec>& specs) {
-  const auto file = SafetensorsFile::open(weights_path(e.start_from()));
-  std::vector<std::string> names(e.start_from_skip().begin(), e.start_from_skip().end());
-  std::size_t fit = 0;
-  for (const WeightSpec& spec : specs) {
-    const SafetensorsEntry* const entry = file ? file->find(spec.name) : nullptr;
-    const Shape shape = spec.file_shape();
-    bool same = entry && std::ssize(entry->shape) == shape.dimensions();
-    for (int i = 0; same && i < shape.dimensions(); ++i) {
-      same = entry->shape[static_cast<std::size_t>(i)] == shape[i];
-    }
-    fit += same ? 1 : 0;
-    if (!same) {
-      names.push_back(spec.name);
-    }
-  }
-  return fit > 0 && read_weights(*file, specs, names)
-             ? concat("; --set start_from_skip=[", joined(names, ","), "] begins these by seed")
-             : "";
-}
-
-/// Of the file with first weights that the network has made on this host, if it has made one.
-void drop_own_start(const Blueprint& b) {
-  if (const std::filesystem::path own(b.network.start); !own.empty()) {
-    std::error_code ignored;
-    std::filesystem::remove(own, ignored);
-    std::filesystem::remove(own.parent_path(), ignored);
-  }
-}
-
-/// What start_from has; on other hosts than the lead's from the file that the network has made there, which goes with its folder.
-Result<std::vector<ParameterValues>> read_start(const Blueprint& b) {
-  const proto::Experiment& e = b.experiment;
-  const std::vector<std::string> skip(e.start_from_skip().begin(), e.start_from_skip().end());
-  const std::filesystem::path own(b.network.start);
-  if (own.empty()) {
-    return read_weights(e.start_from(), weight_specs(b.network), skip);
-  }
-  const bool meant = own.filename() == std::filesystem::path(e.start_from()).filename();
-  auto start = read_weights(
-      meant ? own : std::filesystem::path(e.start_from()), weight_specs(b.network), skip);
-  drop_own_start(b);
-  return start;
-}
-
 /// The layers, and what they start with where that is in a file.
 Result<void> read_network(Blueprint& b) {
   const proto::Experiment& e = b.experiment;
   auto network = build_network(e.model(), *b.data, e.data().batch_size());
   TROUPE_TRY(network);
   b.network = *network;
-  if (e.start_from().empty()) {
-    drop_own_start(b);
-  } else {
-    auto start = read_start(b);
-    if (!start) {
-      const Error& error = start.error();
-      const bool misfit = error.message.find("does not fit the network") != std::string::npos;
-      return Error{error.kind,
-                   concat(error.kind == ErrorKind::usage ? "start_from_skip: " : "start_from: ",
-                          error.message,
-                          misfit ? skip_setting(e, weight_specs(b.network)) : "")};
-    }
-    b.start = *std::move(start);
-    for (std::size_t i = 0; i < b.start.size(); ++i) {
-      if (!std::ranges::all_of(b.start[i], [](float w) { return std::isfinite(w); })) {
-        return Error{ErrorKind::data,
-                     fill_in("start_from: {} is not usable: {} has numbers that are not finite, as "
-                             "after a run that diverged",
-                             e.start_from(),
-                             weight_specs(b.network)[i].name)};
-      }
-    }
-  }
-  if (e.start_from().empty() && !e.start_from_skip().empty()) {
-    return Error{ErrorKind::usage,
-                 "start_from_skip leaves parameters out of the weights that start_from names; name "
-                 "these, too"};
-  }
+  auto start = read_starting_weights(e, b.network);
+  TROUPE_TRY(start);
+  b.start = *std::move(start);
   return check_blueprint(b, Known::network);
 }
 

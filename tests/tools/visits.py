@@ -246,7 +246,7 @@ def digest(text):
 def visit_node(given, folder):
     node = Visited([given.program, "node", "--listen", "127.0.0.1:0", *with_keys(given, "keys/127.0.0.1")], folder, "node")
     try:
-        node.wait_for("listening at")
+        node.wait_for("\n")  # the whole line, which is not written at once
         port = int(re.search(r"listening at \S+:(\d+)", node.text())[1])
         (folder / "hosts").write_text(f"127.0.0.1:{port}\n")
         most = both(given, folder, "node", port, node, 0)
