@@ -1,5 +1,8 @@
 #include "apps/python/arrays.hpp"
 
+#include "kernels/foreign.hpp"
+#include "kernels/wording.hpp"
+
 #include <bit>
 #include <cstring>
 #include <mutex>
@@ -30,10 +33,11 @@ Tokens& tokens() {
 
 }  // namespace
 
-nb::object array_of(const Tensor& tensor) {
-  if (tensor.device() != Device{}) {
-    throw PythonFailed("what is written in Python is for CPUs; choose placement.devices=cpu");
-  }
+namespace {
+
+/// `Kind`: what the array is to nanobind.
+template <class Kind>
+nb::object shared_array(const Tensor& tensor, int device_type) {
   auto* const held = new Tensor(tensor);
   const nb::capsule owner(held, [](void* p) noexcept { delete static_cast<Tensor*>(p); });
   std::size_t shape[Shape::kDimensionsMax];
@@ -44,19 +48,30 @@ nb::object array_of(const Tensor& tensor) {
   const bool tokens = tensor.type() == DType::int32;
   void* const data = tokens ? static_cast<void*>(tensor.data<std::int32_t>())
                             : static_cast<void*>(tensor.data<float>());
-  return nb::cast(nb::ndarray<nb::numpy>(data,
-                                         dimensions,
-                                         shape,
-                                         owner,
-                                         nullptr,
-                                         tokens ? nb::dtype<std::int32_t>() : nb::dtype<float>()));
+  return nb::cast(nb::ndarray<Kind>(data,
+                                    dimensions,
+                                    shape,
+                                    owner,
+                                    nullptr,
+                                    tokens ? nb::dtype<std::int32_t>() : nb::dtype<float>(),
+                                    device_type,
+                                    tensor.device().index));
 }
 
-Tensor tensor_of(nb::handle array, Stream& stream, const std::string& what) {
-  nb::ndarray<nb::c_contig, nb::device::cpu> given;
+/// Contiguous, in the memory of `Where`, where `place` says that for people.
+template <class Where>
+nb::ndarray<nb::c_contig, Where> given_array(nb::handle array,
+                                             const std::string& what,
+                                             const char* place) {
+  nb::ndarray<nb::c_contig, Where> given;
   if (!nb::try_cast(array, given, false)) {  // a converted copy would have no owner
-    throw PythonFailed(what + " is no contiguous array or tensor in the CPU's memory");
+    throw PythonFailed(concat(what, " is no contiguous array or tensor in ", place, " memory"));
   }
+  return given;
+}
+
+template <class Given>
+std::pair<Shape, DType> form_of(const Given& given, const std::string& what) {
   const bool numbers = given.dtype() == nb::dtype<float>();
   if (!numbers && given.dtype() != nb::dtype<std::int32_t>()) {
     throw PythonFailed(what + " is neither of float32 nor of int32");
@@ -65,7 +80,43 @@ Tensor tensor_of(nb::handle array, Stream& stream, const std::string& what) {
   for (std::size_t i = 0; i < given.ndim(); ++i) {
     shape.push_back(static_cast<std::int64_t>(given.shape(i)));
   }
-  const DType type = numbers ? DType::float32 : DType::int32;
+  return {shape, numbers ? DType::float32 : DType::int32};
+}
+
+}  // namespace
+
+nb::object array_of(const Tensor& tensor) {
+  if (tensor.device() != Device{}) {
+    throw PythonFailed("what is written in Python is for CPUs; choose placement.devices=cpu");
+  }
+  return shared_array<nb::numpy>(tensor, nb::device::cpu::value);
+}
+
+nb::object array_of(const Tensor& tensor, Stream& stream) {
+  if (stream.device().kind == DeviceKind::cpu) {
+    return array_of(tensor);
+  }
+  lend(stream, tensor);
+  return shared_array<nb::device::cuda>(tensor, nb::device::cuda::value);
+}
+
+nb::object native_stream(Stream& stream) {
+  void* const native = native_handle(stream);
+  return native == nullptr ? nb::none()
+                           : nb::object(nb::make_tuple(stream.device().index,
+                                                       std::bit_cast<std::uintptr_t>(native)));
+}
+
+Tensor tensor_of(nb::handle array, Stream& stream, const std::string& what) {
+  if (stream.device().kind == DeviceKind::cuda) {
+    const auto given = given_array<nb::device::cuda>(array, what, "the GPU's");
+    const auto [shape, type] = form_of(given, what);
+    const Tensor copy = stream.allocate(shape, type);
+    copy_foreign(stream, given.data(), copy);
+    return copy;
+  }
+  const auto given = given_array<nb::device::cpu>(array, what, "the CPU's");
+  const auto [shape, type] = form_of(given, what);
   auto* const bytes = static_cast<std::byte*>(given.data());
   const std::size_t size = given.nbytes();
   if (std::bit_cast<std::uintptr_t>(bytes) % kAlignment == 0) {
@@ -81,6 +132,14 @@ nb::list arrays_of(std::span<const Tensor> tensors) {
   nb::list all;
   for (const Tensor& tensor : tensors) {
     all.append(array_of(tensor));
+  }
+  return all;
+}
+
+nb::list arrays_of(std::span<const Tensor> tensors, Stream& stream) {
+  nb::list all;
+  for (const Tensor& tensor : tensors) {
+    all.append(array_of(tensor, stream));
   }
   return all;
 }

@@ -16,8 +16,14 @@ namespace troupe::python {
 
 /// The same memory, which lives as long as the array. PythonFailed where it is a GPU's. With the GIL.
 nb::object array_of(const Tensor& tensor);
-
 nb::list arrays_of(std::span<const Tensor> tensors);
+
+/// The same, and a GPU's memory as an object that speaks DLPack alone, for work that is put on native_stream(stream).
+nb::object array_of(const Tensor& tensor, Stream& stream);
+nb::list arrays_of(std::span<const Tensor> tensors, Stream& stream);
+
+/// (index of the GPU, cudaStream_t), None on the CPU. With the GIL.
+nb::object native_stream(Stream& stream);
 
 /// Of numbers that C++ has made. With the GIL.
 template <class T>
@@ -27,7 +33,8 @@ nb::object array_of(std::vector<T> values) {
   return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(held->data(), {held->size()}, owner));
 }
 
-/// The same memory where that is contiguous and aligned as the library wants it; else a copy. float32 or int32.
+/// The same memory where that is contiguous and aligned as the library wants it; else a copy, as always on a GPU: others may
+/// read it there than those whose work its own library knows of. float32 or int32.
 /// `what` begins the sentence of PythonFailed. With the GIL.
 Tensor tensor_of(nb::handle array, Stream& stream, const std::string& what);
 std::vector<Tensor> tensors_of(nb::handle arrays, Stream& stream, const std::string& what);

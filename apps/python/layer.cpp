@@ -2,6 +2,7 @@
 
 #include "apps/python/arrays.hpp"
 #include "apps/python/schemes.hpp"
+#include "kernels/elementwise.hpp"
 #include "runtime/model/registry.hpp"
 
 #include <nanobind/stl/set.h>
@@ -35,8 +36,9 @@ std::vector<ParameterSpec> specs_of(nb::handle list) {
   return all;
 }
 
-/// A Python object with the facts below, forward(w, buffers, x, training, seed, first_sample) -> (y, kept,
-/// buffers), backward(kept, w, dy, want_dx, same_weights) -> (dx, kept), and gradients(kept) -> arrays.
+/// A Python object with the facts below, forward(w, buffers, x, training, seed, first_sample, stream) -> (y, kept,
+/// buffers), backward(kept, w, dy, want_dx, same_weights, stream) -> (dx, kept), and gradients(kept) -> arrays. `stream`: as
+/// native_stream; on a GPU all that is given and taken is used there.
 class PythonLayer final : public Layer {
  public:
   explicit PythonLayer(nb::handle object)
@@ -66,12 +68,14 @@ class PythonLayer final : public Layer {
                Saved& saved) const override {
     const std::string where = name() + ".forward";
     with_python(where, [&] {
-      const nb::object made = object_->get().attr("forward")(arrays_of(w),
-                                                             arrays_of(buffers),
-                                                             array_of(bundle.front().tensor),
-                                                             pass.training,
-                                                             pass.seed,
-                                                             pass.first_sample);
+      const nb::object made =
+          object_->get().attr("forward")(arrays_of(w, pass.stream),
+                                         arrays_of(buffers, pass.stream),
+                                         array_of(bundle.front().tensor, pass.stream),
+                                         pass.training,
+                                         pass.seed,
+                                         pass.first_sample,
+                                         native_stream(pass.stream));
       bundle.front().tensor = tensor_of(made[0], pass.stream, where + ": y");
       if (pass.training) {
         saved = {token(made[1], first(w))};
@@ -96,16 +100,17 @@ class PythonLayer final : public Layer {
       const bool same = kept.mark == first(w);
       const nb::object made =
           object_->get().attr("backward")(kept.object,
-                                          same && !reads_ ? nb::list() : arrays_of(w),
-                                          array_of(error.front().tensor),
+                                          same && !reads_ ? nb::list() : arrays_of(w, pass.stream),
+                                          array_of(error.front().tensor, pass.stream),
                                           want_dx,
-                                          same);
+                                          same,
+                                          native_stream(pass.stream));
       error.front().tensor = want_dx ? tensor_of(made[0], pass.stream, where + ": dx") : Tensor{};
       saved = {token(made[1], nullptr)};
     });
   }
 
-  void weight_gradient(Stream&, const Saved& saved, Gradients g) const override {
+  void weight_gradient(Stream& stream, const Saved& saved, Gradients g) const override {
     const std::string where = name() + ".gradients";
     with_python(where, [&] {
       const nb::object made = object_->get().attr("gradients")(token_of(saved.front()).object);
@@ -115,20 +120,38 @@ class PythonLayer final : public Layer {
             where, " returned ", count, " gradients; expected ", g.size(), ", one a parameter"));
       }
       for (std::size_t i = 0; i < count; ++i) {
-        add(made[i], g[i], where);
+        add_to(g[i], made[i], stream, where);
       }
     });
   }
 
  private:
+  static std::string no_gradient(const std::string& where, std::int64_t numbers) {
+    return concat(where, ": a gradient is no contiguous float32 array of ", numbers, " numbers");
+  }
+
   static const void* first(Parameters w) { return w.empty() ? nullptr : w.front().data<float>(); }
 
-  static void add(nb::handle gradient, const Gradient& to, const std::string& where) {
+  static void add_to(const Gradient& to,
+                     nb::handle gradient,
+                     Stream& stream,
+                     const std::string& where) {
+    if (stream.device().kind == DeviceKind::cuda) {
+      const Tensor given = tensor_of(gradient, stream, where + ": a gradient");
+      if (given.type() != DType::float32 || given.elements() != to.to.elements()) {
+        throw PythonFailed(no_gradient(where, to.to.elements()));
+      }
+      if (to.accumulate) {
+        troupe::add(stream, to.to, given.reshape(to.to.shape()), ActivationKind::none, to.to);
+      } else {
+        copy(stream, given.reshape(to.to.shape()), to.to);
+      }
+      return;
+    }
     nb::ndarray<const float, nb::c_contig, nb::device::cpu> given;
     const auto out = to.to.span<float>();
     if (!nb::try_cast(gradient, given) || given.size() != out.size()) {
-      throw PythonFailed(
-          concat(where, ": a gradient is no contiguous float32 array of ", out.size(), " numbers"));
+      throw PythonFailed(no_gradient(where, to.to.elements()));
     }
     if (!to.accumulate) {
       std::memcpy(out.data(), given.data(), given.nbytes());
@@ -148,13 +171,15 @@ class PythonLayer final : public Layer {
   bool reads_;  // weights in a backward that are those of its forward
 };
 
-/// A Python function judge(outputs, targets, gradient or None) -> (mean, right).
+/// A Python function judge(outputs, targets, gradient or None, stream) -> (mean, right).
 OwnLoss loss_of(nb::handle judge) {
   return [held = hold(judge)](
-             Stream&, const Tensor& y, const Tensor& target, const Tensor& gradient) {
+             Stream& stream, const Tensor& y, const Tensor& target, const Tensor& gradient) {
     return with_python("loss", [&] {
-      const nb::object made =
-          held->get()(array_of(y), array_of(target), gradient ? array_of(gradient) : nb::none());
+      const nb::object made = held->get()(array_of(y, stream),
+                                          array_of(target, stream),
+                                          gradient ? array_of(gradient, stream) : nb::none(),
+                                          native_stream(stream));
       return Judged{nb::cast<double>(made[0]), nb::cast<std::int64_t>(made[1])};
     });
   };

@@ -38,6 +38,10 @@ Backend::~Backend() {
   state_->tools.reset();
 }
 
+void* Backend::native_handle() const {
+  return state_->stream.get();
+}
+
 Event Backend::record() {
   return Event(std::make_shared<RecordedEvent>(*state_));
 }

@@ -66,6 +66,9 @@ class Backend {
 
   const std::shared_ptr<State>& shared_state() const { return state_; }
 
+  /// The cudaStream_t.
+  void* native_handle() const;
+
  private:
   std::shared_ptr<State> state_;
 };
@@ -100,6 +103,9 @@ void await_uses(Buffer& buffer, Backend& backend);
 /// x = host, enqueued on `backend`'s stream; `host` may be reused at return. The buffer's use has
 /// been noted.
 void upload(Backend& backend, const void* host, const Tensor& x, std::size_t size_bytes);
+
+/// x = what is at `data` of the same GPU, enqueued on `backend`'s stream. The buffer's use has been noted.
+void copy_within(Backend& backend, const void* data, const Tensor& x);
 
 /// host = x; blocks until done. Waits first for x.ready() and for everything enqueued so far on the
 /// streams that note_use() has noted for the buffer. Needs no Backend: any thread may ask.

@@ -89,6 +89,13 @@ void upload(Backend& backend, const void* host, const Tensor& x, std::size_t siz
   state.tools->staging.upload(state.stream.get(), host, first_byte(x), size_bytes);
 }
 
+void copy_within(Backend& backend, const void* data, const Tensor& x) {
+  const Backend::State& state = backend.state();
+  TROUPE_CUDA_CHECK(cudaSetDevice(state.device_index));
+  TROUPE_CUDA_CHECK(cudaMemcpyAsync(
+      first_byte(x), data, bytes_of(x), cudaMemcpyDeviceToDevice, state.stream.get()));
+}
+
 void download(const Tensor& x, void* host, std::size_t size_bytes) {
   const cudaStream_t stream = thread_stream_behind(x);
   // A copy to ordinary memory blocks inside the driver until the stream has come to it. The wait is

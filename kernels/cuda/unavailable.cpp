@@ -33,6 +33,10 @@ Backend::Backend(int /*device_index*/, Precision /*precision*/) {
 
 Backend::~Backend() = default;
 
+void* Backend::native_handle() const {
+  unavailable();
+}
+
 Event Backend::record() {
   unavailable();
 }
@@ -70,6 +74,10 @@ void await_uses(Buffer& /*buffer*/, Backend& /*backend*/) {
 }
 
 void upload(Backend&, const void*, const Tensor&, std::size_t) {
+  unavailable();
+}
+
+void copy_within(Backend&, const void*, const Tensor&) {
   unavailable();
 }
 

@@ -34,7 +34,7 @@ set(public_headers
     # Tensors and their arithmetic.
     kernels/activation.hpp kernels/attention.hpp kernels/buffer.hpp kernels/check.hpp kernels/combine.hpp kernels/convert.hpp
     kernels/convolution.hpp kernels/device.hpp kernels/dot.hpp kernels/dropout.hpp kernels/elementwise.hpp
-    kernels/embedding.hpp kernels/event.hpp kernels/functors/bfloat16.hpp kernels/hd.hpp kernels/late_gradient.hpp
+    kernels/embedding.hpp kernels/event.hpp kernels/foreign.hpp kernels/functors/bfloat16.hpp kernels/hd.hpp kernels/late_gradient.hpp
     kernels/loss.hpp kernels/lstm.hpp kernels/matmul.hpp kernels/normalization.hpp kernels/orthogonalize.hpp
     kernels/coding.hpp kernels/random.hpp kernels/result.hpp kernels/shape.hpp kernels/stream.hpp kernels/tensor.hpp kernels/wording.hpp
     kernels/functors/update.hpp kernels/update.hpp)

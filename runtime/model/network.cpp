@@ -100,8 +100,8 @@ Tensor own_result(Stream& stream,
   const Judged judged = loss(stream, y, target, gradient);
   const std::int64_t rows =
       target.type() == DType::int32 ? target.elements() : target.shape().front();
-  result.span<double>()[0] = judged.mean * static_cast<double>(rows);
-  result.span<double>()[1] = static_cast<double>(judged.right);
+  fill(stream, result.view(0, {1}), judged.mean * static_cast<double>(rows));
+  fill(stream, result.view(1, {1}), static_cast<double>(judged.right));
   return result;
 }
 

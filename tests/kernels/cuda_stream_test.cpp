@@ -1,6 +1,7 @@
 // Streams, events and recycled buffers on a GPU, with the streams kept busy so that a missing wait
 // shows. Skipped where there is no GPU. Each test uses a size of its own, because the pool keeps a
 // bin a size.
+#include "kernels/foreign.hpp"
 #include "kernels/matmul.hpp"
 #include "kernels/update.hpp"
 #include "tests/support/catch.hpp"
@@ -185,6 +186,33 @@ TEST_CASE("a recycled buffer waits for its earlier uses, whoever uses it first",
       fill(third, third.allocate({n}), 4);
     });
   }
+}
+
+TEST_CASE("what another library reads on a stream is not overwritten before", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Stream slow{kGpu};
+  Stream fast{kGpu};
+  REQUIRE(native_handle(slow) != nullptr);
+  CHECK(native_handle(slow) != native_handle(fast));
+  const Load load(slow);
+  const std::int64_t n = sized(1'400'003);
+  for (int round = 0; round < 10; ++round) {
+    const Tensor out = slow.allocate({n});
+    {
+      const Tensor lent = fast.allocate({n});
+      fill(fast, lent, 1);
+      fast.synchronize();
+      lend(slow, lent);
+      load.put_on(slow, 10);
+      copy_foreign(slow, lent.data<float>(), out);
+    }
+    fill(fast, fast.allocate({n}), 2);  // into the same buffer
+    CHECK(all_are(out, 1));
+  }
+  Stream host{Device{}};
+  CHECK(native_handle(host) == nullptr);
 }
 
 TEST_CASE("a tensor outlives the stream that wrote it", "[gpu]") {

@@ -6,10 +6,12 @@
 //   - on two GPUs stages give the bits of one GPU, and replicas add up by NCCL what they add up on the CPU
 //   - nothing is allocated after the first run
 //   - a batch gathered for a GPU is the CPU's
+//   - what a loss of one's own has found is there on a GPU
 // Skipped where there is no GPU.
 #include "kernels/buffer.hpp"
 #include "kernels/group_mean.hpp"
 #include "runtime/data/batch.hpp"
+#include "runtime/model/network.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/harness.hpp"
 #include "tests/support/skip.hpp"
@@ -216,6 +218,19 @@ TEST_CASE("a batch gathered for a GPU is the CPU's", "[gpu]") {
     CHECK(to_host(batch.x) == to_host(expected.x));
     CHECK(to_host(batch.target) == to_host(expected.target));
   }
+}
+
+TEST_CASE("what a loss of one's own has found is there on a GPU", "[gpu]") {
+  if (!gpu()) {
+    return skip("no GPU");
+  }
+  Stream stream{kGpu};
+  const Tensor y = from_host(stream, std::vector<float>(12, 1.0f), {4, 3});
+  const Tensor labels = from_host(stream, std::vector<std::int32_t>{0, 1, 2, 0}, {4});
+  const OwnLoss loss = [](Stream&, const Tensor&, const Tensor&, const Tensor&) {
+    return Judged{.mean = 0.25, .right = 3};
+  };
+  CHECK(to_host(own_result(stream, loss, y, labels, {})) == std::vector<double>{1, 3});
 }
 
 }  // namespace gpu_test

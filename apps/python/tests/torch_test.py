@@ -587,3 +587,49 @@ def test_an_exception_in_a_module_is_the_cause(fails):
     assert "1.forward: MemoryError" in fails(
         troupe.Lost, lambda: troupe.run("teacher-mlp", {**SETS, "pipeline.stages": 3}, data=(x, y), network=Network(
             block(3, 8), Fails(), nn.Sequential(nn.Flatten(), nn.Linear(512, 10)))), MemoryError)
+
+
+class Lent:
+    """Memory as the runtime lends a GPU's: it speaks DLPack and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **how):
+        return self.array.__dlpack__(**how)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("which", KINDS)
+def test_layers_compute_alike_on_memory_that_is_not_numpys(which):
+    torch.manual_seed(8)
+    make, data = KINDS[which]
+    x = data()[0][:6]
+
+    def calls(kind):
+        """All that the layers give back, of a network that is made anew."""
+        def lent(arrays):
+            return [kind(a) for a in arrays]
+
+        made, given = [], x
+        for layer, parameters, buffers in zip(network.layers(x.shape[1:], 10), weights, states):
+            y, kept, _ = layer.forward(lent(parameters), lent(buffers), kind(given), True, 1, 0, None)
+            made += [y, layer.forward(lent(parameters), lent(buffers), kind(given), False, 1, 0, None)[0]]
+            for same in (True, False):
+                dx, gradients = layer.backward(kept, lent(parameters), kind(np.ones_like(y)), given.dtype == np.float32, same, None)
+                made += [*([dx] if dx is not None else []), *layer.gradients(gradients)]
+                y, kept, after = layer.forward(lent(parameters), lent(buffers), kind(given), True, 1, 0, None)
+            made += after
+            given = y
+        return made
+
+    network = Network(*make())
+    layers = network.layers(x.shape[1:], 10)
+    weights = [[random.normal(size=shape).astype(np.float32) * 0.1 for _, shape, _ in layer.parameters] for layer in layers]
+    states = [[np.ones(shape, np.float32) for _, shape, _ in layer.buffers] for layer in layers]
+    ours, others = calls(np.asarray), calls(Lent)
+    assert len(ours) == len(others) > len(layers)
+    for one, other in zip(ours, others):
+        assert np.array_equal(np.asarray(one), np.asarray(other))

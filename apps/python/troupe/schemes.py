@@ -9,6 +9,7 @@ from typing import Any, Callable, Mapping, Sequence
 import numpy as np
 
 from . import _troupe
+from ._command import UsageError
 
 
 @dataclass
@@ -283,11 +284,13 @@ class _Bound:
                            for key, shape, initial in self.layer.parameters]
         self.saved_bytes = 4 * math.prod(input)
 
-    def forward(self, w: Any, buffers: Any, x: np.ndarray, training: bool, seed: int, first_sample: int) -> Any:
+    def forward(self, w: Any, buffers: Any, x: np.ndarray, training: bool, seed: int, first_sample: int, stream: Any) -> Any:
+        if stream is not None:
+            raise UsageError("layers in Python work on numpy's arrays, for CPUs; choose placement.devices=cpu, or a torch module")
         y, kept = self.layer.forward(w, x, How(training, seed, first_sample))
         return np.ascontiguousarray(y, np.float32), kept, ()
 
-    def backward(self, kept: Any, w: Any, dy: np.ndarray, want_dx: bool, same_weights: bool) -> Any:
+    def backward(self, kept: Any, w: Any, dy: np.ndarray, want_dx: bool, same_weights: bool, stream: Any) -> Any:
         dx, gradients = self.layer.backward(w, kept, dy)
         return np.ascontiguousarray(dx, np.float32), [np.ascontiguousarray(g, np.float32) for g in gradients]
 

@@ -3,25 +3,26 @@ forward waits for its backward."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import itertools
 import tempfile
 import weakref
 import zlib
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from . import _troupe
 from ._command import UsageError
+from ._copies import Copy
 from ._shared import find
 from ._tracing import traced
 from .results import write_weights
@@ -123,21 +124,45 @@ class Network:
             x = torch.zeros(2, *made[-1].output)
         return made
 
-    def judge(self, outputs: np.ndarray, targets: np.ndarray, gradient: np.ndarray | None) -> tuple[float, int]:
+    def judge(self, outputs: Any, targets: Any, gradient: Any, stream: Any) -> tuple[float, int]:
         """By its own loss: the mean, and how many labels are where the largest output is. Called by the runtime."""
         assert self.loss is not None
         _threads_as_set()
-        y, of = torch.from_numpy(outputs), torch.from_numpy(targets)
+        with _on(stream):
+            return self._judge(_tensor(outputs), _tensor(targets), None if gradient is None else _tensor(gradient))
+
+    def _judge(self, y: torch.Tensor, of: torch.Tensor, gradient: torch.Tensor | None) -> tuple[float, int]:
         labels = not of.is_floating_point()
         of = of.long() if labels else of.view(y.shape) if of.numel() == y.numel() else of
         with torch.set_grad_enabled(gradient is not None):
+            assert self.loss is not None
             mean = self.loss(y.requires_grad_(gradient is not None), of)
         if not isinstance(mean, torch.Tensor) or mean.dim():
             raise TypeError("it returned no tensor of one number, the mean over the samples")
         if gradient is not None:
-            torch.from_numpy(gradient).copy_(*torch.autograd.grad(mean, y))
+            gradient.copy_(*torch.autograd.grad(mean, y))
         right = labels and y.dim() > 1 and y.numel() == of.numel() * y.shape[-1]
         return mean.item(), int((y.flatten(0, -2).argmax(1) == of.flatten()).sum()) if right else 0
+
+
+def _on(stream: tuple[int, int] | None) -> Any:
+    """Within it torch puts its work on a stream of the runtime's, (index of the GPU, cudaStream_t), in one order with the
+    runtime's own; None: of the CPU."""
+    if stream is None:
+        return contextlib.nullcontext()
+    index, handle = stream
+    return torch.cuda.stream(torch.cuda.ExternalStream(handle, device=index))
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    """The same memory: numpy's, or a GPU's by DLPack."""
+    return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
+
+
+def _given_back(tensor: torch.Tensor) -> Any:
+    """As the runtime takes it: the CPU's from numpy, as one of torch's costs it 4 us."""
+    made = tensor.contiguous()
+    return made.numpy() if made.device.type == "cpu" else made
 
 
 def _threads_as_set() -> None:
@@ -166,8 +191,10 @@ def _shape(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(tensor.shape) or (1,)
 
 
-def _numbers_of(buffer: torch.Tensor) -> np.ndarray:
-    """What goes back to the runtime is numpy's: it takes a tensor of torch by DLPack, for 4 us."""
+def _numbers_of(buffer: torch.Tensor) -> Any:
+    """A buffer in the runtime's type."""
+    if buffer.device.type != "cpu":
+        return buffer.float().contiguous().view(_shape(buffer))
     return (buffer.numpy() if buffer.dtype in _NUMPYS else buffer.float().numpy()).astype(np.float32, copy=False).reshape(_shape(buffer))
 
 
@@ -211,7 +238,7 @@ class Layer:
                            for name, (_, p) in zip(names, everything[:self.count])]
         self.buffers = [(name, _shape(b), {"one"} if k.endswith("running_var") else set())
                         for name, (k, b) in zip(names[self.count:], everything[self.count:])]
-        self.copies: dict[bool, list[Copy]] = {True: [], False: []}  # those that nobody uses, for training or not
+        self.copies: dict[Any, list[Copy]] = defaultdict(list)  # those that nobody uses, by (training, device)
         self.writes = False  # into its input, which is not its own: it gets a copy
         self.draws = False  # random numbers outside of nn.Dropout and its like
         state = torch.get_rng_state()
@@ -221,7 +248,7 @@ class Layer:
                 if torch.equal(state, torch.get_rng_state()):
                     return
                 torch.set_rng_state(state)
-                self.copies = {True: [], False: []}
+                self.copies.clear()
         finally:
             torch.set_rng_state(state)
         raise UsageError(f"module {self.name} draws random numbers that cannot be keyed by sample, so that no run could be repeated; "
@@ -244,12 +271,12 @@ class Layer:
         self.saved_bytes = sum(saved) // len(x)
 
     def _call(self, tensors: Any, x: torch.Tensor, key: int, training: bool = True) -> torch.Tensor:
-        free = self.copies[training]
+        free = self.copies[training, x.device]
         try:
             one = free.pop()  # the newest: several are there only where several threads have called at once
         except IndexError:
             own = {id(t): t for t in itertools.chain(self.module.parameters(), self.module.buffers())}
-            one = Copy(copy.deepcopy(self.module, own).train(training), self.keys, self.draws)
+            one = Copy(copy.deepcopy(self.module, own).train(training), self.keys, self.draws, x.device)
         try:
             y = one(tensors, x.clone() if self.writes else x, key)
         finally:
@@ -260,13 +287,14 @@ class Layer:
         return y if y.dtype == torch.float32 else y.float()  # what torch.autocast has left
 
     @staticmethod
-    def _tensors(arrays: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
-        return [torch.from_numpy(a) if s else torch.from_numpy(a).view(s) for a, s in zip(arrays, shapes)]
+    def _tensors(arrays: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
+        return [_tensor(a) if s else _tensor(a).view(s) for a, s in zip(arrays, shapes)]
 
     def _own(self, buffers: Any, training: bool) -> list[torch.Tensor]:
         """In their own types; what a forward may write into is a copy. By numpy where it can: a copy of torch's takes 4 us."""
-        return [torch.from_numpy(array.reshape(shape).astype(_NUMPYS[dtype], copy=training and written)) if dtype in _NUMPYS
-                else torch.from_numpy(array).view(shape).to(dtype, copy=training and written)
+        return [torch.from_numpy(array.reshape(shape).astype(_NUMPYS[dtype], copy=training and written))
+                if dtype in _NUMPYS and isinstance(array, np.ndarray)
+                else _tensor(array).view(shape).to(dtype, copy=training and written)
                 for array, shape, (dtype, written) in zip(buffers, self.shapes[self.count:], self.types)]
 
     def _graph(self, w: Any, buffers: Any, x: torch.Tensor, key: int) -> tuple[Any, torch.Tensor, torch.Tensor]:
@@ -277,89 +305,37 @@ class Layer:
 
     # -- called by the runtime
 
-    def forward(self, w: Any, buffers: Any, x: np.ndarray, training: bool, seed: int, first_sample: int) -> Any:
+    def forward(self, w: Any, buffers: Any, x: Any, training: bool, seed: int, first_sample: int, stream: Any) -> Any:
         _threads_as_set()
-        x, own = torch.from_numpy(x), self._own(buffers, training)
+        with _on(stream):
+            return self._forward(w, buffers, _tensor(x), training, seed, first_sample)
+
+    def _forward(self, w: Any, buffers: Any, x: torch.Tensor, training: bool, seed: int, first_sample: int) -> Any:
+        own = self._own(buffers, training)
         if not training:
             with torch.no_grad():
                 tensors = [*self._tensors(w, self.shapes), *own]
-                return self._call(tensors, x, 0, training=False).contiguous().numpy(), None, []
+                return _given_back(self._call(tensors, x, 0, training=False)), None, []
         key = zlib.crc32(f"{seed} {self.name} {first_sample}".encode())
         w, x, y = self._graph(w, own, x, key)
-        return y.detach().contiguous().numpy(), (w, x, y, key, buffers), [_numbers_of(b) for b in own]
+        return _given_back(y.detach()), (w, x, y, key, buffers), [_numbers_of(b) for b in own]
 
-    def backward(self, kept: Any, w: Any, dy: np.ndarray, want_dx: bool, same_weights: bool) -> Any:
+    def backward(self, kept: Any, w: Any, dy: Any, want_dx: bool, same_weights: bool, stream: Any) -> Any:
         _threads_as_set()
+        with _on(stream):
+            return self._backward(kept, w, _tensor(dy), want_dx, same_weights)
+
+    def _backward(self, kept: Any, w: Any, dy: torch.Tensor, want_dx: bool, same_weights: bool) -> Any:
         of, x, y, key, buffers = kept
         if not same_weights:  # at other weights than the forward's: it is done again there, from the buffers that it had
             of, x, y = self._graph(w, self._own(buffers, training=True), x, key)
         inputs = [x, *of] if want_dx else of
-        dy = torch.from_numpy(dy).view(y.shape)
-        grads = torch.autograd.grad(y, inputs, dy, materialize_grads=True) if inputs and y.requires_grad else []
-        grads = [g.contiguous().numpy() for g in grads]
+        grads = torch.autograd.grad(y, inputs, dy.view(y.shape), materialize_grads=True) if inputs and y.requires_grad else []
+        grads = [_given_back(g) for g in grads]
         return (grads[0], grads[1:]) if want_dx else (None, grads)
 
     def gradients(self, kept: Any) -> Any:
         return kept
-
-
-class Keyed(TorchDispatchMode):
-    """What operations would draw from torch's generator comes from one generator; those that are given another keep it. Modes
-    are a thread's own, which torch's generator is not."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.generator = torch.Generator()
-        self.drawing: dict[Any, Any] = {}  # an operation -> the same that takes a generator; None: it draws nothing
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in self.drawing:
-            self.drawing[func] = _with_generator(func) if torch.Tag.nondeterministic_seeded in func.tags else None
-        draws, kwargs = self.drawing[func], kwargs or {}
-        if draws is None or kwargs.get("generator") is not None:
-            return func(*args, **kwargs)
-        return draws(*args, **{**kwargs, "generator": self.generator})
-
-    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def keyed(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return call(*args, **kwargs)
-
-        return keyed
-
-
-def _with_generator(func: Any) -> Any:
-    """None where torch has none: then its own generator moves on, by which that is found."""
-    packet, name = func._overloadpacket, func._overloadname
-    more = "generator" if name == "default" else f"{name}_generator"
-    has = any(argument.name == "generator" for argument in func._schema.arguments)
-    return func if has else getattr(packet, more) if more in packet.overloads() else None
-
-
-class Copy:
-    """What torch.func.functional_call does, without its 40 us a call, for a module that nobody else uses."""
-
-    def __init__(self, module: nn.Module, keys: Sequence[str], draws: bool) -> None:
-        self.keyed = Keyed()
-        for owner in [module] if draws else module.modules():  # a mode costs each operation within it some 7 us
-            if draws or isinstance(owner, _DropoutNd):
-                owner.forward = self.keyed.around(owner.forward)  # type: ignore[method-assign]
-        self.module = module
-        everything = [(slots, name) for owner in module.modules()
-                      for slots in (owner._parameters, owner._buffers) for name in slots]
-        state = dict(itertools.chain(module.named_parameters(), module.named_buffers()))
-        self.slots = [[(s, n) for s, n in everything if s[n] is state[key]] for key in keys]  # tied ones, too
-
-    def __call__(self, tensors: Any, x: torch.Tensor, key: int) -> torch.Tensor:
-        self.keyed.generator.manual_seed(key)
-        try:
-            for places, tensor in zip(self.slots, tensors):
-                for slots, name in places:
-                    slots[name] = tensor
-            return self.module(x)
-        finally:
-            for slots, name in itertools.chain(*self.slots):
-                slots[name] = None
 
 
 def from_torch(module: nn.Module, example: torch.Tensor, cut: Sequence[str] | None = None) -> Network:
