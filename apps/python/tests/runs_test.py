@@ -107,8 +107,12 @@ def test_a_run_goes_on_from_its_checkpoint_and_is_replayed(tmp_path):
     troupe.sim("teacher-mlp", SHORT, out=tmp_path / "sim", record={"checkpoint": {"every": 10, "keep": 9}})
     assert troupe.resume(tmp_path / "sim" / "checkpoints" / "step-20").sha256 == whole.sha256
     assert os.getcwd() == here
-    troupe.run("teacher-mlp", SHORT, out=tmp_path / "real")
+    assert troupe.run("teacher-mlp", SHORT, out=tmp_path / "real").sha256 == whole.sha256
     assert "equal" in troupe.replay(tmp_path / "real")
+    summary = tmp_path / "real" / "summary.json"
+    summary.write_text(summary.read_text().replace(whole.sha256, "0" * 64))
+    with pytest.raises(troupe.Departed, match=f'weights_sha256: "{"0" * 64}" then, "{whole.sha256}" now'):
+        troupe.replay(tmp_path / "real")
 
 
 def test_errors_have_a_kind_and_a_sentence(fails, tmp_path):

@@ -535,6 +535,43 @@ def test_threads_of_the_runtime_compute_with_as_many_threads_as_torch_is_told(ki
     assert set(seen) == {1}
 
 
+def test_runs_have_the_bits_of_the_clock_with_several_threads_of_torch(tmp_path):
+    x, y = images()
+    network = Network(nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.BatchNorm1d(16), nn.ReLU()), nn.Linear(16, 10))
+    how = {**SETS, "pipeline.stages": 2, "pipeline.schedule": "async_one_f_one_b", "pipeline.weights": "stash", "stop.updates": 20}
+    torch.set_num_threads(2)
+    try:
+        run = troupe.run("teacher-mlp", how, data=troupe.arrays(x, y, x, y), network=network, out=tmp_path / "run")
+        assert torch.get_num_threads() == 2
+        assert troupe.sim("teacher-mlp", how, data=troupe.arrays(x, y, x, y), network=network).sha256 == run.sha256
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_what_a_run_had_of_python_may_be_made_anew(tmp_path, fails):
+    x, y = images()
+
+    def made():
+        torch.manual_seed(2)
+        return {"data": troupe.arrays(x, y, x, y), "network": Network(*conv())}
+
+    folder = tmp_path / "run"
+    how = {**SETS, "pipeline.stages": 2, "pipeline.schedule": "async_one_f_one_b", "pipeline.weights": "stash",
+           "pipeline.activations": "recompute", "record.checkpoint.every": 10, "record.checkpoint.keep": 9}
+    whole = troupe.run("teacher-mlp", how, **made(), out=folder)
+    assert "made anew: network=..." in fails(troupe.UsageError, lambda: troupe.replay(folder, data=made()["data"]), LookupError)
+    assert "equal" in troupe.replay(folder, **made())
+    again = made()
+    ids = again["data"].id, again["network"].id
+    longer = troupe.resume(folder, {"stop.updates": STEPS + 10}, **again)
+    assert longer.summary["updates"] == STEPS + 10 and longer.folder != folder
+    assert troupe.resume(folder / "checkpoints" / "step-20", **again).sha256 == whole.sha256
+    assert ids == (again["data"].id, again["network"].id)
+    troupe.sim("teacher-mlp", {"stop.updates": 5}, out=tmp_path / "ours")
+    assert "is not of Python" in fails(troupe.UsageError, lambda: troupe.resume(tmp_path / "ours", **made()))
+
+
 def test_operations_are_counted_without_a_say_in_other_threads():
     seen = []
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
-from contextlib import nullcontext
-from typing import Any, Callable, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from . import _troupe
 from ._progress import Progress
@@ -15,6 +16,7 @@ from ._progress import Progress
 _alone = threading.RLock()
 importing = False  # modules, for runs of other processes
 _here = threading.local()  # whether this thread is within on_metric
+torch_threads = 0  # as torch.set_num_threads() has it where a run is begun; 0: torch has not been imported
 
 
 class Error(Exception):
@@ -57,6 +59,25 @@ class Text(str):
 
     def __repr__(self) -> str:
         return str(self)
+
+
+def note_torch_threads() -> int:
+    global torch_threads
+    torch = sys.modules.get("torch")
+    torch_threads = torch.get_num_threads() if torch else 0
+    return torch_threads
+
+
+@contextmanager
+def torch_threads_kept() -> Iterator[None]:
+    """The runtime's oneDNN has OpenMP, which torch has, too, compute in one thread from then on, in each thread that it is called by. So
+    the number is noted before, for the threads of a run, and is the same again after it."""
+    before = note_torch_threads()
+    try:
+        yield
+    finally:
+        if before and sys.modules["torch"].get_num_threads() != before:
+            sys.modules["torch"].set_num_threads(before)
 
 
 def text_of(value: Any) -> str:
@@ -121,7 +142,7 @@ def command(*words: str, progress: Progress | None = None, on_metric: Any = None
     progress = progress or Progress(False)
     watcher = on_metric and _Watcher(on_metric)
     folder = os.getcwd()
-    with nullcontext() if looks else _alone:
+    with nullcontext() if looks else _alone, nullcontext() if looks else torch_threads_kept():
         try:
             code, out, said, cause, ended = _troupe.command(
                 ["troupe", *words], progress, progress.rewrites, watcher)
@@ -130,7 +151,7 @@ def command(*words: str, progress: Progress | None = None, on_metric: Any = None
     if watcher and watcher.raised is not None:
         raise watcher.raised
     if code != 0 and not (code == 130 and ended):
-        error = _KINDS[code](sentence_of(out if code == 1 else said + out))
+        error = _KINDS[code](sentence_of(said + out))
         if trained is not None and code != 2:
             error.trained = trained()
         raise error from cause

@@ -6,8 +6,9 @@ from __future__ import annotations
 import importlib
 import shlex
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any, Iterator, Sequence
 
 from . import _command, schemes
 from ._command import UsageError
@@ -57,7 +58,7 @@ def find(id: str, what: str) -> tuple[Any, str]:
     place, _, digest = id.partition("@")
     name, _, attribute = place.partition(":")
     if not attribute:
-        raise LookupError(f"this process has no {what} {id!r}")
+        raise LookupError(f"this process has no {what} {id!r}; give what the run had, made anew: {what}=...")
     module = sys.modules.get(name) or sys.modules["__main__"] if name == _imported_as("__main__", True) else sys.modules.get(name)
     if module is None:
         raise LookupError(f"the {what} is {attribute} of the module {name}, which this process has not imported; start it with "
@@ -73,6 +74,20 @@ def find(id: str, what: str) -> tuple[Any, str]:
     return one, digest
 
 
+@contextmanager
+def found_as(one: Any, id: str) -> Iterator[None]:
+    """A Dataset or a Network is what is found by `id` for as long as this lasts."""
+    own, before = one.id, one.known.get(id)
+    one.known_as(id)
+    try:
+        yield
+    finally:
+        del one.known[id]
+        one.known_as(own)
+        if before is not None:
+            before.known_as(id)
+
+
 def load(modules: Sequence[str]) -> None:
     """Imports them for the runs of others."""
     _command.importing = True
@@ -81,6 +96,7 @@ def load(modules: Sequence[str]) -> None:
             importlib.import_module(module)
     finally:
         _command.importing = False
+    _command.note_torch_threads()
 
 
 def program(folder: Path, modules: Sequence[str] = ()) -> str:

@@ -34,6 +34,8 @@ class _Facts:
 class Dataset:
     """What arrays() and samples() make. An experiment finds it by its `id` in this process."""
 
+    known = _known
+
     def __init__(self, made: Any, held: Any) -> None:
         self._made, self._held = made, held
         self.known_as(f"data-{next(_numbers)}")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import tempfile
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from . import _troupe
-from ._command import Text, UsageError, assignments, command, set_words, text_of
+from ._command import Text, UsageError, assignments, command, set_words, text_of, torch_threads_kept
 from ._progress import Progress
-from ._shared import program, share
+from ._shared import found_as, program, share
 from .data import dataset
 from .results import Comparison, Run
 
@@ -79,11 +80,14 @@ def _command(words: Sequence[str], progress: bool | None, **how: Any) -> Text:
 
 def _train(verb: str, chosen: Experiment, out: Any, progress: bool | None, on_metric: Any, players: Sequence[str] = ()) -> Run:
     folder, kept = _folder(out)
+    return _run_in(folder, kept, [verb, *chosen.words(), "--out", str(folder), *players], progress, on_metric)
 
+
+def _run_in(folder: Path, kept: Any, words: Sequence[str], progress: bool | None, on_metric: Any) -> Run:
     def trained() -> Run | None:
         return Run(folder, kept) if (folder / "summary.json").exists() else None
 
-    _command([verb, *chosen.words(), "--out", str(folder), *players], progress, on_metric=on_metric, trained=trained)
+    _command(words, progress, on_metric=on_metric, trained=trained)
     return Run(folder, kept)
 
 
@@ -126,22 +130,52 @@ def load(folder: str | Path) -> Run:
     return Run(folder)
 
 
-def resume(folder: str | Path, *, progress: bool | None = None,
-           on_metric: Callable[[dict[str, Any]], Any] | None = None) -> Run:
-    """Goes on with a run from its newest checkpoint, in its own folder; or `folder` is a checkpoint of it. What of it was
-    Python (data, network, schemes) has to be there under the same names."""
+@contextmanager
+def _again(home: Path, data: Any, network: Any) -> Iterator[Path]:
+    """A folder that is the run's, and whose experiment has this data and network for those that it had."""
+    if data is None and network is None:
+        yield home
+        return
+    was = json.loads(command("config", "print", str(home / "experiment.textproto"), "--json"))
+    with ExitStack() as stack, tempfile.TemporaryDirectory(prefix="troupe-") as made:
+        for what, where, one in (("data", "data", data if data is None else dataset(data)), ("network", "model", network)):
+            custom = was.get(where, {}).get("custom", {})
+            if one is not None and custom.get("name") != "python":
+                raise UsageError(f"{what}: that of the run in {home} is not of Python")
+            if one is not None:
+                stack.enter_context(found_as(one, custom["values"][0]["text"]))
+        for path in home.iterdir():
+            (Path(made) / path.name).symlink_to(path)
+        if network is not None:  # where its weights begin: that file lasts as long as the network of the run did
+            text = Path(made) / "experiment.textproto"
+            text.unlink()
+            begins = next(one for one in network.assignments() if one.startswith("start_from="))
+            text.write_text(command("config", "print", str(home / text.name), "--set", begins))
+        yield Path(made)
+
+
+def resume(folder: str | Path, sets: Sets | Mapping[str, Any] | Sequence[str] = (), *, out: str | Path | None = None,
+           progress: bool | None = None, on_metric: Callable[[dict[str, Any]], Any] | None = None, data: Any = None,
+           network: Any = None, **keys: Unpack[Keys]) -> Run:
+    """Goes on with a run from its newest checkpoint, in its own folder; or `folder` is a checkpoint of it. With other keys, or
+    `out`, it goes on in a new folder. `data`, `network`: what it had of Python, made anew by another program."""
     home = Path(folder).resolve()
     if home.parent.name == "checkpoints":
         home = home.parent.parent
     with open(home / "metrics.jsonl") as lines:
         verb = "sim" if json.loads(next(lines))["clock"] == "virtual" else "run"
-    _command([verb, "--resume", str(folder)], progress, on_metric=on_metric, trained=lambda: Run(home))
-    return Run(home)
+    more = assignments(sets) + assignments(keys)
+    to, kept = (home, None) if out is None and not more else _folder(out)
+    with _again(home, data, network):
+        words = [verb, "--resume", str(folder), *set_words(more), *([] if to == home else ["--out", str(to)])]
+        return _run_in(to, kept, words, progress, on_metric)
 
 
-def replay(folder: str | Path, *, progress: bool | None = None) -> Text:
-    """A recorded run of the real clock once more. Departed where it has not come to the same."""
-    return _command(["replay", str(folder)], progress)
+def replay(folder: str | Path, *, progress: bool | None = None, data: Any = None, network: Any = None) -> Text:
+    """A recorded run of the real clock once more. Departed where it has not come to the same. `data`, `network`: what it had of
+    Python, made anew by another program, with the weights that it began with."""
+    with _again(Path(folder).resolve(), data, network) as home:
+        return _command(["replay", str(home if network is not None else folder)], progress)
 
 
 def _named(experiments: Iterable[Any], files: Path) -> list[str]:
@@ -209,7 +243,8 @@ def conformance(name: str, values: Mapping[str, float] | None = None, bound: int
     of its kind.
     `bound`: no gradient may be applied that is more updates late."""
     try:
-        found: Sequence[Any] = _troupe.conformance(name, assignments(values or {}), bound)
+        with torch_threads_kept():
+            found: Sequence[Any] = _troupe.conformance(name, assignments(values or {}), bound)
     except ValueError as error:
         raise UsageError(str(error)) from None
     return [Finding(*one) for one in found]

@@ -20,7 +20,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from . import _troupe
+from . import _command, _troupe
 from ._command import UsageError
 from ._copies import Copy
 from ._shared import find
@@ -49,6 +49,8 @@ class Network:
     data's, int64 labels or float32 values. None: cross-entropy of labels, half the squared distance of values. It has no
     parameters to train, and what it draws is neither keyed nor watched.
     """
+
+    known = _networks
 
     def __init__(self, *modules: nn.Module, names: Sequence[str] | None = None,
                  loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None) -> None:
@@ -166,9 +168,11 @@ def _given_back(tensor: torch.Tensor) -> Any:
 
 
 def _threads_as_set() -> None:
-    """torch.set_num_threads() holds in a thread of the runtime from its first question on; until then operations that do not ask take
-    as many as there are processors, and other bits come of it."""
-    torch.get_num_threads()
+    """In a thread of the runtime torch computes with as many threads as where the run was begun: other numbers give other bits. What the
+    thread has is another one before torch is first asked, and where oneDNN has computed in it."""
+    here = torch.get_num_threads()
+    if _command.torch_threads not in (0, here):
+        torch.set_num_threads(_command.torch_threads)
 
 
 def _kept(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
