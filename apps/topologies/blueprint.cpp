@@ -88,7 +88,8 @@ Result<void> read_network(Blueprint& b) {
   auto network = build_network(e.model(), *b.data, e.data().batch_size());
   TROUPE_TRY(network);
   b.network = *network;
-  auto start = read_starting_weights(e, b.network);
+  auto start = read_starting_weights(
+      e.start_from(), {e.start_from_skip().begin(), e.start_from_skip().end()}, b.network);
   TROUPE_TRY(start);
   b.start = *std::move(start);
   return check_blueprint(b, Known::network);

@@ -1,6 +1,5 @@
 #include "apps/topologies/starting_weights.hpp"
 
-#include "experiment.pb.h"
 #include "kernels/wording.hpp"
 
 #include <algorithm>
@@ -11,9 +10,10 @@ namespace troupe {
 namespace {
 
 /// What leaves out the parameters that do not fit, where all others do. "" where that would not help.
-std::string skip_setting(const proto::Experiment& e, const std::vector<WeightSpec>& specs) {
-  const auto file = SafetensorsFile::open(weights_path(e.start_from()));
-  std::vector<std::string> names(e.start_from_skip().begin(), e.start_from_skip().end());
+std::string skip_setting(const std::string& from,
+                         std::vector<std::string> names,
+                         const std::vector<WeightSpec>& specs) {
+  const auto file = SafetensorsFile::open(weights_path(from));
   std::size_t fit = 0;
   for (const WeightSpec& spec : specs) {
     const SafetensorsEntry* const entry = file ? file->find(spec.name) : nullptr;
@@ -58,11 +58,12 @@ class OwnStart {
 
 }  // namespace
 
-Result<std::vector<ParameterValues>> read_starting_weights(const proto::Experiment& e,
+Result<std::vector<ParameterValues>> read_starting_weights(const std::string& from,
+                                                           const std::vector<std::string>& skip,
                                                            const Network& network) {
   const OwnStart own(network.start);
-  if (e.start_from().empty()) {
-    if (e.start_from_skip().empty()) {
+  if (from.empty()) {
+    if (skip.empty()) {
       return std::vector<ParameterValues>();
     }
     return Error{ErrorKind::usage,
@@ -70,22 +71,21 @@ Result<std::vector<ParameterValues>> read_starting_weights(const proto::Experime
                  "these, too"};
   }
   const std::vector<WeightSpec> specs = weight_specs(network);
-  const std::vector<std::string> skip(e.start_from_skip().begin(), e.start_from_skip().end());
-  auto start = read_weights(own.instead_of(e.start_from()), specs, skip);
+  auto start = read_weights(own.instead_of(from), specs, skip);
   if (!start) {
     const Error& error = start.error();
     const bool misfit = error.message.find("does not fit the network") != std::string::npos;
     return Error{error.kind,
                  concat(error.kind == ErrorKind::usage ? "start_from_skip: " : "start_from: ",
                         error.message,
-                        misfit ? skip_setting(e, specs) : "")};
+                        misfit ? skip_setting(from, skip, specs) : "")};
   }
   for (std::size_t i = 0; i < start->size(); ++i) {
     if (!std::ranges::all_of((*start)[i], [](float w) { return std::isfinite(w); })) {
       return Error{ErrorKind::data,
                    fill_in("start_from: {} is not usable: {} has numbers that are not finite, as "
                            "after a run that diverged",
-                           e.start_from(),
+                           from,
                            specs[i].name)};
     }
   }

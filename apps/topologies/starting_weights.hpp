@@ -3,15 +3,17 @@
 
 #include "runtime/checkpoint/weights.hpp"
 
+#include <string>
 #include <vector>
 
 namespace troupe {
 
-/// What start_from has for the parameters and buffers of `network`, in the order of weight_specs; empty where
-/// nothing is named, so that they are initialised by seed. A file that the network has made on this host
-/// (Network::start) stands for a start_from of the same file name, and is removed. Errors name start_from
-/// or start_from_skip: a file that is missing, does not fit the network, or has numbers that are not finite.
-Result<std::vector<ParameterValues>> read_starting_weights(const proto::Experiment& e,
+/// What the experiment's start_from (`from`) has for the parameters and buffers of `network`, in the order of weight_specs; empty
+/// where nothing is named, so that they are initialised by seed. A file that the network has made on this host (Network::start)
+/// stands for one of the same file name, and is removed. `skip`: start_from_skip. Errors name start_from or start_from_skip: a file
+/// that is missing, does not fit the network, or has numbers that are not finite.
+Result<std::vector<ParameterValues>> read_starting_weights(const std::string& from,
+                                                           const std::vector<std::string>& skip,
                                                            const Network& network);
 
 }  // namespace troupe
