@@ -46,9 +46,8 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
     Ref<DirectorRole> director;
     std::vector<Tensor> initial;  // slices
     bool returns = false;         // its replica comes back: the exchange gets what step 0 has
-    std::size_t tied =
-        0;  // TiedPushes that belong to each mini-batch, or to each round of `copies`
-    std::int64_t copies = 1;  // mini-batches that make one update, the last of each such round
+    std::size_t tied = 0;         // TiedPushes that belong to each round
+    std::int64_t round = 1;       // mini-batches that make one update, the last of them
     std::unique_ptr<Exchange> exchange;
   };
 
@@ -113,11 +112,11 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
 
   bool is_new(Ref<LearnerRole> from, std::uint64_t sequence);
 
-  /// Of a tied parameter, or of an alternate's mini-batch for its round's update.
+  /// Of a tied parameter, or an alternate's for its round's update.
   void keep_share(TiedPush m) {
     const std::int64_t batch = m.stamp.batch;
     const bool copy = m.stamp.chunk == c_.chunk;
-    const auto place = copy ? static_cast<std::int32_t>(batch % c_.copies) : m.stamp.chunk;
+    const auto place = copy ? static_cast<std::int32_t>(batch % c_.round) : m.stamp.chunk;
     tied_.keep(copy ? end_of_round(batch) : batch, {m.slice, place}, std::move(m.gradient));
   }
 
@@ -129,13 +128,13 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
   }
 
   std::int64_t end_of_round(std::int64_t batch) const {
-    return batch - batch % c_.copies + c_.copies - 1;
+    return batch - batch % c_.round + c_.round - 1;
   }
 
   /// Whether the push can be taken now: all that belongs to it has come.
   bool is_whole(const Push& push) const {
     const std::int64_t batch = push.stamp.batch;
-    return (c_.copies == 1 || batch <= step_) &&
+    return (c_.round == 1 || batch <= step_) &&
            (end_of_round(batch) != batch || tied_.complete(batch)) && c_.exchange->ready(batch);
   }
 
@@ -151,8 +150,9 @@ class ParameterShard final : public Actor<ParameterShard, ShardRole>, private Ex
 
   Config c_;
   Clipping clipping_;
-  /// Shares of a mini-batch's gradient that other chunks have for parameters they share with this one, by slice and
-  /// sender's chunk, or that the mini-batches before it in its round have, by slice and place in the round. They come before or after the chunk's own push.
+  /// Shares of a mini-batch's gradient that other chunks have for parameters they share with this one, by slice and sender's chunk;
+  /// or that alternates have of it or of the mini-batches before it in its round, by slice and place in the round. They come before
+  /// or after the chunk's own push.
   FanIn<std::pair<std::size_t, std::int32_t>, Tensor> tied_;
   std::int64_t step_ = 0;  // newest; = version with one replica; -1: its replica is coming back
   std::size_t slices_ = 0;

@@ -28,8 +28,9 @@ GatheredBatch gather(Stream& stream,
   return {std::move(batch.x), std::move(batch.target)};
 }
 
-Ref<StageRole> who_has(const std::vector<Ref<StageRole>>& copies, std::int64_t batch) {
-  return copies[static_cast<std::size_t>(batch) % copies.size()];
+/// `next`: the micro-batch, counted through.
+Ref<StageRole> who_has(const std::vector<Ref<StageRole>>& copies, std::int64_t next) {
+  return copies[static_cast<std::size_t>(next) % copies.size()];
 }
 
 }  // namespace
@@ -197,14 +198,14 @@ void Source::handle(Ran<GatheredBatch> m, double now, Effects& fx) {
   }
   for (std::size_t t = 0; t < c_.heads.size() && !c_.buffered; ++t) {
     const std::int32_t head = c_.head_chunk + static_cast<std::int32_t>(t);
-    fx.send(who_has(c_.heads[t], batch), Labels{{c_.replica, head, batch, part}, m.made.target});
+    fx.send(who_has(c_.heads[t], next_), Labels{{c_.replica, head, batch, part}, m.made.target});
   }
   for (std::size_t i = 0; i < c_.input_predictors.size(); ++i) {
     const Stamp behind{c_.replica, static_cast<std::int32_t>(i) + 1, batch, part};
     fx.send_beside(c_.input_predictors[i], Activation{behind, {{"x", m.made.x}}});
   }
   for (Stamp to = stamp; const auto& first : c_.first) {
-    fx.send(who_has(first, batch), Activation{to, {{"x", m.made.x}}});
+    fx.send(who_has(first, next_), Activation{to, {{"x", m.made.x}}});
     ++to.chunk;
   }
   gathering_ = false;

@@ -57,7 +57,7 @@ class Source final : public Actor<Source, SourceRole> {
     EvaluationPlan evaluation;             // on its own account, in between
     std::int64_t delay_max = 0;  // mini-batches that must be admitted beyond a step for it to come
     bool evaluate = false;       // at the end
-    /// By part of the first section: its copies, which take turns with the mini-batches. Likewise of the last section, which
+    /// By part of the first section: its copies, which take turns with the micro-batches. Likewise of the last section, which
     /// has the chunks from `head_chunk` on.
     std::vector<std::vector<Ref<StageRole>>> first;
     std::vector<std::vector<Ref<StageRole>>> heads;

@@ -21,7 +21,8 @@ struct LayerLine {
   std::string shares;
   std::int64_t parameters = 0;  // those of an earlier layer are counted there
   double flops = 0;
-  std::int32_t stage = 0;
+  std::int32_t stage = 0;  // the first of them
+  std::string stages{};
 
   bool like(const LayerLine& other) const {
     return kind == other.kind && shape == other.shape && parameters == other.parameters &&
@@ -64,7 +65,8 @@ std::vector<LayerLine> lines_of(const Blueprint& b) {
                      .shares = "",
                      .parameters = 0,
                      .flops = 0,
-                     .stage = b.schedule->stage_of(chunk->index())};
+                     .stage = b.schedule->stage_of(chunk->index()),
+                     .stages = stages_text(*b.schedule, chunk->index())};
       for (const ParameterSpec& p : layer->parameters()) {
         const bool counts = !p.tied || tied.insert(p.name).second;
         line.parameters += counts ? p.shape.elements() : 0;
@@ -112,7 +114,7 @@ Cells cells_of(const LayerLine& line) {
           line.shape,
           grouped(line.parameters),
           short_number(line.flops),
-          concat("stage-", line.stage)};
+          concat("stage-", line.stages)};
 }
 
 /// Of lines that are told together.
@@ -177,6 +179,12 @@ std::string layer_table(const Blueprint& b) {
                {"input", concat(b.network.input), "", "", ""}});
   rows.push_back(cells_of(lines, 0, lines.size(), concat("all ", lines.size(), " layers")));
   return table(rows, "  ");
+}
+
+std::string stages_text(const Schedule& schedule, std::int32_t chunk) {
+  const std::int32_t first = schedule.stage_of(chunk);
+  const std::int32_t last = schedule.in_turn(chunk, schedule.copies_of(chunk) - 1);
+  return concat(first, first == last ? "" : concat(schedule.apart.empty() ? ".." : "+", last));
 }
 
 std::string one_row_doubt(const Blueprint& b) {

@@ -11,6 +11,9 @@ namespace troupe {
 /// and then counted; of what is longer even so the middle is left out, and said to be.
 std::string layer_table(const Blueprint& blueprint);
 
+/// "0", "0..2", "0+3": the stages that have the chunk.
+std::string stages_text(const Schedule& schedule, std::int32_t chunk);
+
 /// What is wrong with a batch norm that makes 0 of every number, because each is the mean of the one row that there is;
 /// "" where there is none.
 std::string one_row_doubt(const Blueprint& blueprint);

@@ -20,9 +20,9 @@ namespace {
 /// The handles of weights that are alive at a chunk: each is one copy.
 class Handles {
  public:
-  /// `copies`: its alternates; the steps of a round but its last are the same handles.
-  Handles(const ViewPlan& plan, const ViewPolicy& policy, std::int32_t copies)
-      : plan_(plan), policy_(policy), copies_(copies) {}
+  /// `round`: mini-batches of an update; the steps of a round but its last are the same handles.
+  Handles(const ViewPlan& plan, const ViewPolicy& policy, std::int32_t round)
+      : plan_(plan), policy_(policy), round_(round) {}
 
   void see(const Action& action, bool settled) {
     if (action.act == Act::forward && policy_.stashes()) {
@@ -30,7 +30,7 @@ class Handles {
     } else if (is_backward(action.act)) {
       stashed_.erase({action.batch, action.micro_batch});
     } else if (action.act == Act::update) {
-      step_ += copies_;
+      step_ += round_;
     }
     if (settled) {
       most_ = std::max(most_, alive());
@@ -47,8 +47,8 @@ class Handles {
                        ? View{}
                        : view);  // before the first update every prediction is the slice itself
     };
-    for (std::int64_t step = std::max<std::int64_t>(0, step_ - plan_.keep + copies_); step <= step_;
-         step += copies_) {
+    for (std::int64_t step = std::max<std::int64_t>(0, step_ - plan_.keep + round_); step <= step_;
+         step += round_) {
       add({step, {}});
       for (const Reach& reach : plan_.reaches(step)) {
         add({step, reach});
@@ -62,7 +62,7 @@ class Handles {
 
   const ViewPlan& plan_;
   const ViewPolicy& policy_;
-  const std::int32_t copies_;
+  const std::int32_t round_;
   std::map<std::pair<std::int64_t, std::int32_t>, View> stashed_;
   std::int64_t step_ = 0;
   std::int64_t most_ = 1;
@@ -87,7 +87,7 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   const ChunkOptimizer rule = chunk_optimizer(b, chunk);
   const auto bytes = static_cast<double>(c.layout().bytes());
   const std::int32_t copies = b.schedule->copies_of(chunk);
-  Handles handles(b.plans[at], *b.view, copies);
+  Handles handles(b.plans[at], *b.view, b.schedule->round_of(chunk));
   follow(*b.schedule, chunk, [&](const Action& action, bool settled) {
     handles.see(action, settled);
   });
@@ -96,7 +96,7 @@ ChunkMemory memory_of(const Blueprint& b, std::int32_t chunk) {
   m.copies = handles.most();
   m.weights = static_cast<double>(m.copies) * bytes;
   m.moments = static_cast<double>(state_bytes(rule, c.layout()));
-  m.gradient = bytes;
+  m.gradient = copies * bytes;  // each alternate adds up its own
   const auto rows = static_cast<double>(largest_micro_batch(b));
   const double saved = rows * static_cast<double>(c.saved_bytes());
   const bool again = sections::pipeline(b.experiment).activations() == proto::Pipeline::recompute;

@@ -43,7 +43,7 @@ std::string steps_text(std::int64_t behind, std::int64_t reach) {
 
 /// " with chunks 0,2 | 1,3": what each stage has; "" where chunk c is with stage c mod K.
 std::string placement_text(const Blueprint& b) {
-  bool in_turn = b.experiment->pipeline().stage_of().empty();
+  bool in_turn = b.experiment->pipeline().stage_of().empty() && b.schedule->apart.empty();
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     in_turn &= b.schedule->stage_of(c) == c % b.schedule->options.stages;
   }
@@ -114,8 +114,7 @@ std::string stages_table(const Blueprint& b) {
     const auto at = static_cast<std::size_t>(chunk->index());
     const std::int32_t stage = b.schedule->stage_of(chunk->index());
     const std::int64_t sent = bytes_ahead(b, chunk->index());
-    const std::int32_t last = stage + b.schedule->copies_of(chunk->index()) - 1;
-    rows.push_back({concat("stage-", stage, last > stage ? concat("..", last) : ""),
+    rows.push_back({concat("stage-", stages_text(*b.schedule, chunk->index())),
                     std::to_string(chunk->index()),
                     layers_of(*chunk),
                     to_string(b.devices[static_cast<std::size_t>(stage)]),
@@ -383,7 +382,7 @@ std::string describe_briefly(const Blueprint& b) {
     stages += fill_in(
         "{}{}: {} ({} on {})",
         stages.empty() ? "stages " : "; ",
-        b.schedule->stage_of(chunk->index()),
+        stages_text(*b.schedule, chunk->index()),
         layers_of(*chunk),
         short_number(static_cast<double>(chunk->layout().parameters())),
         to_string(b.devices[static_cast<std::size_t>(b.schedule->stage_of(chunk->index()))]));

@@ -174,7 +174,9 @@ PartitionProblem partition_problem(const Blueprint& b, const NetworkProfile& pro
   PartitionProblem problem{.layers = of_whole_layers(b, profile).layers, .skips = {}};
   problem.stages = b.depth();
   problem.memory_max = memory_share(b);
-  problem.replicas = b.schedule->copies;
+  if (b.schedule->apart.empty()) {  // else all chunks have as many stages, and these as many chunks
+    problem.replicas = b.schedule->copies;
+  }
   problem.devices = problem.replicas.empty() ? 0 : b.schedule->options.stages;
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
     const ChunkMemory memory = memory_of(b, c);
@@ -314,9 +316,12 @@ Throughput predict(const Blueprint& b, const NetworkProfile& profile) {
     const ChunkTimes& t = timed.times[c];
     const auto chunk = static_cast<std::int32_t>(c);
     const double micro_batch = t.forward + t.input_gradient + t.weight_gradient;
-    stages[static_cast<std::size_t>(b.schedule->stage_of(chunk))] +=
-        (micro_batch + t.update / M) / b.schedule->copies_of(chunk);
-    work += M * micro_batch + t.update / b.schedule->copies_of(chunk);
+    const double update = t.update / b.schedule->round_of(chunk);
+    for (std::int32_t turn = 0; turn < b.schedule->copies_of(chunk); ++turn) {
+      stages[static_cast<std::size_t>(b.schedule->in_turn(chunk, turn))] +=
+          micro_batch / b.schedule->copies_of(chunk) + (turn == 0 ? update / M : 0);
+    }
+    work += M * micro_batch + update;
   }
   const Forecast forecast = troupe::forecast(timed);
   const double on_all_cores =

@@ -172,14 +172,14 @@ class Search {
       const ChunkMemory memory = memory_of(b, c);
       const std::int32_t copies = b.schedule->copies_of(c);
       // What alternates share stands with the first of them.
-      taken[static_cast<std::size_t>(b.schedule->stage_of(c))] +=
-          memory.total() - memory.activations;
+      taken[static_cast<std::size_t>(b.schedule->stage_of(c))] += memory.weights + memory.moments;
       for (std::int32_t copy = 0; copy < copies; ++copy) {
-        taken[static_cast<std::size_t>(b.schedule->stage_of(c, copy))] +=
-            memory.activations / copies;
+        taken[static_cast<std::size_t>(b.schedule->in_turn(c, copy))] +=
+            (memory.activations + memory.gradient) / copies;
       }
       const auto own = static_cast<double>(chunk->layout().bytes());
-      grid.bytes += 2 * own * (copies - 1) / copies;  // gradients and weights, in each round once
+      // Gradients and weights, in each round once.
+      grid.bytes += 2 * own * (copies - 1) / b.schedule->round_of(c);
       parameters += own;
       grid.bytes +=
           2 * replicas * static_cast<double>(bytes_ahead(b, c) * b.experiment->data().batch_size());

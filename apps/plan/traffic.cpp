@@ -135,10 +135,10 @@ void add_stages(const Blueprint& b, std::vector<SentBy>& all) {
   all.push_back({"source", samples * static_cast<double>(b.chunks.front()->input_bytes())});
   std::vector<double> stages(static_cast<std::size_t>(schedule.options.stages), 0);
   const auto add = [&](std::int32_t from, std::int32_t to, std::int64_t bytes) {
-    const std::int32_t first = schedule.stage_of(from);
     const std::int32_t takers = schedule.copies_of(from);
-    for (std::int32_t k = first; k < first + takers && schedule.stage_of(to) != first; ++k) {
-      stages[static_cast<std::size_t>(k)] += samples * static_cast<double>(bytes) / takers;
+    for (std::int32_t t = 0; t < takers && schedule.stage_of(to) != schedule.stage_of(from); ++t) {
+      stages[static_cast<std::size_t>(schedule.in_turn(from, t))] +=
+          samples * static_cast<double>(bytes) / takers;
     }
   };
   for (std::int32_t c = 0; c + 1 < schedule.chunks; ++c) {

@@ -125,11 +125,11 @@ void link_replicas(Blueprint& b) {
 }
 
 /// Those who borrow a tied parameter read it up to the owner's delay later than the owner does; the copies of
-/// a stage read the round before the one that they are in.
+/// a stage read the round before the one that they are in, where a round is of several mini-batches.
 void keep_for_borrowers(Blueprint& b) {
   for (std::int32_t c = 0; c < b.schedule->chunks; ++c) {
-    const std::int64_t copies = b.schedule->copies_of(c);
-    b.plans[static_cast<std::size_t>(c)].keep += copies > 1 ? 2 * copies - 1 : 0;
+    const std::int64_t round = b.schedule->round_of(c);
+    b.plans[static_cast<std::size_t>(c)].keep += round > 1 ? 2 * round - 1 : 0;
   }
   std::set<std::int32_t> lenders;
   for (const auto& chunk : b.chunks) {

@@ -37,8 +37,10 @@ void Casting::add_source(std::int32_t r) {
   const auto parts = [&](std::int32_t first_chunk) {  // of a section
     std::vector<std::vector<Ref<StageRole>>> all;
     for (std::int32_t chunk = first_chunk; chunk < first_chunk + schedule_.width; ++chunk) {
-      const auto first = who_.stages(r).begin() + schedule_.stage_of(chunk);
-      all.emplace_back(first, first + schedule_.copies_of(chunk));
+      auto& stages = all.emplace_back();
+      for (std::int32_t turn = 0; turn < schedule_.copies_of(chunk); ++turn) {
+        stages.push_back(who_.stages(r)[static_cast<std::size_t>(schedule_.in_turn(chunk, turn))]);
+      }
     }
     return all;
   };
@@ -218,7 +220,7 @@ void Casting::add_shard(std::int32_t r, std::int32_t c) {
                                  .initial = starting,
                                  .returns = returns_ && served(),
                                  .tied = tied_shares(b_, c),
-                                 .copies = schedule_.copies_of(c),
+                                 .round = schedule_.round_of(c),
                                  .exchange = make_exchange(b_, who_, rules_[at], shared_, r, c)}),
       device,
       b_.precision);

@@ -128,8 +128,9 @@ Constraints<Blueprint> schedule_checks() {
        "the last ones are there; use false"},
       {"copies_without_statistics",
        [](const B& b) { return b.schedule->copies.empty() || !has_buffers(b.network); },
-       "pipeline.copies: batch normalisation keeps running statistics, of which each copy would "
-       "have its own; use a network without it, or no copies"},
+       "pipeline: batch normalisation keeps running statistics, of which each stage that takes "
+       "turns with others would have its own; use a network without it, or neither "
+       "pipeline.copies nor schedule dual_pipe"},
       {"all_reduce_that_can_be_interrupted",
        [](const B& b) {
          return can_be_interrupted(b)
@@ -232,8 +233,8 @@ Constraints<Blueprint> chunk_checks() {
        }},
       {"copies_without_tied_parameters",
        [](const Blueprint& b) { return b.schedule->copies.empty() || !has_tied(b); },
-       "pipeline.copies: chunks that share a parameter need one step of it at each mini-batch; "
-       "use model.gpt.tied=false, or no copies"},
+       "pipeline: chunks that share a parameter have one stage each; use model.gpt.tied=false, or "
+       "neither pipeline.copies nor schedule dual_pipe"},
       {"a_tensor_for_each_shard",
        [](const Blueprint& b) {
          if (too_small(b) < 0) {

@@ -203,6 +203,27 @@ Rows stage_copies_checks() {
       });
 }
 
+Rows both_ways_checks() {
+  return only_where<E>(
+      [](const E& e) {
+        const auto scheme = chosen_schedule(e);
+        return scheme && (*scheme)->opposite;
+      },
+      {
+          {"both_ways_by_backpropagation",
+           [](const E& e) {
+             return decoupled_of(e) == nullptr && e.record().angle_every() == 0 &&
+                    e.pipeline().width() == 1;
+           },
+           "pipeline.schedule: dual_pipe is for whole chunks, trained by backpropagation; use "
+           "pipeline.width 1, decoupled none and record.angle_every 0"},
+          {"both_ways_on_cpu",
+           [](const E& e) { return !on_gpu(e); },
+           "pipeline.schedule: dual_pipe runs on cpu only, where both stages of a chunk share its "
+           "weights in one memory"},
+      });
+}
+
 Rows batch_checks() {
   return {
       {"micro_batches_of_a_batch",
@@ -336,6 +357,7 @@ Rows all_checks() {
        {"schedule_keys", check_schedule_keys}});
   add(partition_checks());
   add(stage_copies_checks());
+  add(both_ways_checks());
   add(batch_checks());
   add(replica_times_checks());
   add(fault_checks());

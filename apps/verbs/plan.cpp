@@ -2,6 +2,7 @@
 #include "apps/plan/plan.hpp"
 
 #include "apps/cli/text.hpp"
+#include "apps/plan/layers.hpp"
 #include "apps/plan/memory.hpp"
 #include "apps/plan/profiled_cut.hpp"
 #include "apps/plan/search.hpp"
@@ -86,16 +87,15 @@ std::string layers_table(const Blueprint& b, const NetworkProfile& profile) {
   return table(rows, "  ");
 }
 
-/// "[0,1..2,3]": the stages of each chunk.
+/// "[0,1..2,3]": the stages of each chunk, or of each section where chunks are cut in width.
 std::string stages_of(const Blueprint& b) {
   const Schedule& schedule = *b.schedule;
   std::string text;
   for (std::int32_t d = 0; d < b.depth(); ++d) {
     const std::int32_t c = b.first_chunk(d);
-    const std::int32_t first = schedule.stage_of(c) / schedule.width;
-    const std::int32_t copies = schedule.copies_of(c);
-    text +=
-        concat(text.empty() ? "" : ",", first, copies > 1 ? concat("..", first + copies - 1) : "");
+    text += text.empty() ? "" : ",";
+    text += schedule.width == 1 ? stages_text(schedule, c)
+                                : std::to_string(schedule.stage_of(c) / schedule.width);
   }
   return "[" + text + "]";
 }

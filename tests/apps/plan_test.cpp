@@ -128,6 +128,12 @@ TEST_CASE("who sends how many bytes follows from what is between stages, and fro
       sent(blueprint(
           2, {"pipeline.schedule=zb_v", "pipeline.micro_batches=4", "pipeline.weights=latest"})) ==
       "source=1024 stage-0=2048 stage-1=2048");
+  // Each of a chunk's stages has half of the micro-batches.
+  CHECK(sent(blueprint(4,
+                       {"pipeline.schedule=dual_pipe",
+                        "pipeline.micro_batches=8",
+                        "pipeline.weights=latest"})) ==
+        "source=1024 stage-0=1024 stage-1=2048 stage-2=2048 stage-3=1024");
   // 8 layers of 16 x 17 parameters; the server answers both replicas, in bf16.
   CHECK(sent(blueprint(1,
                        {"replicas.count=2",
@@ -190,6 +196,23 @@ TEST_CASE("idle time follows the closed forms", "[apps]") {
   CHECK(async.idle_steady == Approx(0).margin(1e-9));
   CHECK(async.period == Approx(3));
   CHECK(async.idle_run == Approx(9.0 / 309));  // the pipe is filled and drained once
+}
+
+TEST_CASE("a plan of DualPipe has each chunk on two stages", "[apps]") {
+  const Blueprint b = blueprint(
+      4, {"pipeline.schedule=dual_pipe", "pipeline.micro_batches=8", "pipeline.weights=latest"});
+  const std::string text = describe(b);
+  CHECK_THAT(text, test::says("4 stages with chunks 0,3 | 1,2 | 1,2 | 0,3, 8 micro-batches"));
+  CHECK_THAT(text, test::says("dense8        (16)           272         1.54k  stage-3+0"));
+  CHECK_THAT(describe_briefly(b), test::says("stages 0+3: dense1..dense2 (544 on cpu); 1+2: "));
+  const Forecast f = forecast(b);
+  CHECK(f.period == Approx(8 * 3 + 1));  // (K/2-1)(T_F+T_B-2 T_W)
+  CHECK(f.idle_steady == Approx(1.0 / 25));
+  CHECK(copies(b) == Counts{1, 1, 1, 1});
+  const ChunkMemory one = memory_of(blueprint(4, {"pipeline.weights=latest"}), 0);
+  CHECK(memory_of(b, 0).gradient == 2 * one.gradient);
+  CHECK(memory_of(b, 0).weights == one.weights);
+  CHECK(memory_of(b, 0).moments == one.moments);
 }
 
 TEST_CASE("a zero bubble is found for stages that are not alike, within the memory", "[apps]") {

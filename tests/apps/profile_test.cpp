@@ -13,7 +13,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <numeric>
+#include <ranges>
 
 namespace profile_test {
 
@@ -698,7 +700,7 @@ TEST_CASE("plan --profile compares other cuts with one that has copies", "[apps]
 
 TEST_CASE("a search finds grids that run as they are printed, within the limits", "[apps]") {
   const std::vector<std::string> pipedream{
-      "data.batch_size=2", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"};
+      "data.batch_size=4", "pipeline.schedule=async_one_f_one_b", "pipeline.weights=stash"};
   const Blueprint b = blueprint(kSix, pipe(1, pipedream));
   const auto grids = search_grids(b, {.workers = 3});
   REQUIRE(grids);
@@ -706,6 +708,7 @@ TEST_CASE("a search finds grids that run as they are printed, within the limits"
   int replicated = 0;
   int copied = 0;
   int copied_whole = 0;
+  int both_ways = 0;
   int wide = 0;
   for (std::size_t i = 0; i < grids->size(); ++i) {
     const Grid& grid = (*grids)[i];
@@ -728,14 +731,18 @@ TEST_CASE("a search finds grids that run as they are printed, within the limits"
     CHECK((grid.bytes > 0) == (workers > 1));
     wide += e.pipeline().width() > 1;
     if (const auto& copies = made->schedule->copies; !copies.empty()) {
-      // Copies share what stands before them, and each keeps its own activations.
-      double most = 0;
+      // Copies share what stands before them, and each has its own activations and gradient.
+      std::map<std::int32_t, double> stages;
       for (std::int32_t c = 0; c < made->schedule->chunks; ++c) {
         const ChunkMemory m = memory_of(*made, c);
-        most = std::max(
-            most, m.total() - m.activations + m.activations / copies[static_cast<std::size_t>(c)]);
+        const std::int32_t r = copies[static_cast<std::size_t>(c)];
+        stages[made->schedule->in_turn(c, 0)] += m.weights + m.moments;
+        for (std::int32_t turn = 0; turn < r; ++turn) {
+          stages[made->schedule->in_turn(c, turn)] += (m.activations + m.gradient) / r;
+        }
       }
-      CHECK(grid.memory == Approx(most));
+      CHECK(grid.memory == Approx(std::ranges::max(std::views::values(stages))));
+      both_ways += !made->schedule->apart.empty();
     }
     memory = std::max(memory, grid.memory);
     replicated += e.replicas().count() > 1;
@@ -745,6 +752,7 @@ TEST_CASE("a search finds grids that run as they are printed, within the limits"
   CHECK(replicated > 0);
   CHECK(copied > 0);
   CHECK(copied_whole > 0);
+  CHECK(both_ways > 0);
   CHECK(wide > 0);
   const auto frugal = search_grids(b, {.workers = 3, .memory = memory - 1});
   REQUIRE(frugal);

@@ -152,6 +152,23 @@ TEST_CASE("flushed schedules end with the weights of one piece, on one, two and 
   }
 }
 
+TEST_CASE("DualPipe goes on with the same bits on another number of stages", "[apps]") {
+  const Options both_ways{"pipeline.schedule=dual_pipe", "pipeline.micro_batches=8"};
+  const Played whole = ran(tiny(joined(both_ways, {"pipeline.stages=2"})));
+  const std::string digest = whole.result.summary.weights_sha256;
+  const Recut four = recut_at(whole, 7, {"pipeline.stages=4"});
+  const Played on_four = ran(four.experiment, &four.checkpoint);
+  CHECK(on_four.result.summary.weights_sha256 == digest);
+  CHECK(on_four.result.summary.updates == kUpdates);
+  const Recut two = recut_at(on_four, 7, {"pipeline.stages=2"});
+  CHECK(ran(two.experiment, &two.checkpoint, false).result.summary.weights_sha256 == digest);
+  // Another schedule adds up in another order.
+  const Recut other = recut_at(whole, 7, {"pipeline.schedule=one_f_one_b"});
+  const Played on_other = ran(other.experiment, &other.checkpoint);
+  CHECK(on_other.result.summary.updates == kUpdates);
+  CHECK(on_other.result.summary.weights_sha256 != digest);
+}
+
 TEST_CASE("a run that goes on on another topology goes on exactly from its own checkpoints",
           "[apps]") {
   const Played whole = ran(tiny({}));

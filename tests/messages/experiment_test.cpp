@@ -111,7 +111,7 @@ const std::string kPipeline =
     "error_feedback, copies, stage_of)";
 const std::string kSchedules =
     " (legal: sequential, gpipe, one_f_one_b, interleaved, zb_h1, zb_2p, zb_v, dual_pipe_v, "
-    "file, async_one_f_one_b, async_full_duplex, custom)";
+    "dual_pipe, file, async_one_f_one_b, async_full_duplex, custom)";
 const std::string kRules =
     " (legal: sgd, momentum, nesterov, adam, adamw, nadam, nadamw, adagrad, rmsprop, muon, lion, "
     "lars, lamb, soap, basis_rotation, custom)";
@@ -192,7 +192,7 @@ TEST_CASE("every alternative can be chosen and resolves with its own defaults", 
     CHECK(text.find(' ' + field.name() + " {") != text.npos);
     CHECK(MessageDifferencer::Equals(parsed(text), experiment));
   });
-  CHECK(count == 201);
+  CHECK(count == 202);
 }
 
 TEST_CASE("a list of groups is read, printed and checked like any other", "[messages]") {
@@ -478,8 +478,8 @@ TEST_CASE("--set names what is wrong, what is near and what is legal", "[message
   CHECK(set_error("pipeline.schedule=gpype") ==
         "pipeline.schedule: \"gpype\" is not one of its values, did you mean \"gpipe\"?" +
             kSchedules);
-  CHECK(set_error("pipeline.schedule=dual_pipe") ==
-        "pipeline.schedule: \"dual_pipe\" is not one of its values, did you mean \"dual_pipe_v\"?" +
+  CHECK(set_error("pipeline.schedule=dual_pip") ==
+        "pipeline.schedule: \"dual_pip\" is not one of its values, did you mean \"dual_pipe\"?" +
             kSchedules);
   CHECK(set_error("pipeline.schedule=") ==
         "pipeline.schedule: \"\" is not one of its values" + kSchedules);

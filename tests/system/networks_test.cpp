@@ -256,6 +256,9 @@ TEST_CASE("every schedule and weight policy works with every network, recomputed
       if (schedule.info.name == "file") {
         continue;  // it has no rows here
       }
+      if (schedule.info.name == "dual_pipe") {
+        continue;  // 3 stages have no pairs (dual_pipe_test)
+      }
       for (const PolicyScheme& policy : policy_schemes()) {
         INFO(network << " " << schedule.info.name << " " << policy.info.name);
         const bool asynchronous = !schedule.flushed;

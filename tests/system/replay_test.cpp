@@ -80,6 +80,7 @@ const std::vector<Options>& experiments() {
       {},
       {"pipeline.stages=3", "pipeline.schedule=gpipe", "pipeline.micro_batches=4"},
       {"pipeline.stages=3", "pipeline.schedule=zb_h1", "pipeline.micro_batches=2"},
+      {"pipeline.stages=4", "pipeline.schedule=dual_pipe", "pipeline.micro_batches=8"},
       {"pipeline.stages=3", kAsynchronous, "pipeline.weights=stash", "optimizer.clip_norm=0.1"},
       {"pipeline.stages=3", kAsynchronous, "pipeline.weights=spectrain", "placement.optimizer=own"},
       {"pipeline.stages=3", "pipeline.schedule=async_full_duplex", "pipeline.weights=pipemare"},

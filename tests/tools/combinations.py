@@ -104,6 +104,7 @@ SCHEMES = {
     "width_asgd": Scheme([R + "3", K + "1", "pipeline.width=2"]),
     "width_diloco": Scheme([R + "3", K + "1", "pipeline.width=2", E + "diloco.period=6"], settled=True, back=False),
     "zb_v": Scheme([K + "2", "pipeline.micro_batches=4", "pipeline.schedule=zb_v"], settled=True, survives=False, servers=False, peers=True),
+    "dual_pipe": Scheme([K + "2", "pipeline.micro_batches=4", "pipeline.schedule=dual_pipe"], settled=True, survives=False, servers=False, peers=True),
     "copies_of_stages": Scheme([K + "4", "pipeline.copies=[2,1,1]", *ASYNC], settled=True, survives=False, servers=False, peers=True),
     "dana_zero": Scheme([R + "3", K + "1", "replicas.rule=dana_zero", "placement.optimizer=own"]),
     "essp": Scheme([R + "3", K + "1", "replicas.rule=essp"]),
@@ -124,7 +125,7 @@ SCHEMES = {
     "unlocked": Scheme([K + "3", *ASYNC, "decoupled.synthetic.unlocked=true"], survives=False, servers=False, peers=True),
     "local_loss": Scheme([K + "3", *ASYNC, "decoupled=local_loss"], settled=True, survives=False, servers=False, peers=True),
 }  # fmt: skip
-ONE_REPLICA = ("pipeline", "zb_h1", "zb_v", "copies_of_stages", "width", "width_stale", "width_clipped", "spectrain", "synthetic", "unlocked", "local_loss")
+ONE_REPLICA = ("pipeline", "zb_h1", "zb_v", "dual_pipe", "copies_of_stages", "width", "width_stale", "width_clipped", "spectrain", "synthetic", "unlocked", "local_loss")
 MOMENTS = ["random", "checkpoint", "return", "end"]
 
 

@@ -104,6 +104,7 @@ def pipelines():
             yield Case("mlp", [K + "3", S + schedule, M + "3"] + policy_sets(policy))
         yield Case("mlp", [K + "2", S + schedule, M + "4", "optimizer.clip_norm=0.1"])
     yield Case("mlp", [K + "2", S + "dual_pipe_v", M + "4"])
+    yield Case("mlp", [K + "2", S + "dual_pipe", M + "4"])
     yield Case("mlp", [K + "2", "pipeline.schedule.file.rows=[0F0 0F1 . 0I0 0I1 0W0 0W1,1F0 1B0 1F1 1B1]", M + "2"])
     for key in ["rescale=false", "correct=false", "synchronous_epochs=1", "anneal=5"]:
         yield Case("mlp", [K + "3", ASYNC, "stop.updates=50", W + "pipemare", "pipeline.weights.pipemare." + key])

@@ -273,10 +273,12 @@ class Draw:
         if self.chance(0.5) and "pipeline" not in self.alone:
             schedule = pick([field.name for field in self.messages["Schedule"]["fields"] if field.name not in ("custom", "file")])
             self.sets.append("pipeline.schedule=" + schedule)
-        if self.chance(0.3) or schedule == "interleaved":  # which works in groups of a micro-batch for each stage
-            divisors = [m for m in (1, 2, 3, 4) if self.batch % m == 0 and (schedule != "interleaved" or m % self.stages == 0)]
+        if self.chance(0.3) or schedule in ("interleaved", "dual_pipe"):
+            fits = {"interleaved": lambda m: m % self.stages == 0,  # it works in groups of a micro-batch for each stage
+                    "dual_pipe": lambda m: m % 2 == 0 and m >= 2 * self.stages}.get(schedule, lambda m: m < 5)  # fmt: skip
+            divisors = [m for m in (1, 2, 3, 4, 6, 8) if self.batch % m == 0 and fits(m)]
             self.sets.append(f"pipeline.micro_batches={pick(divisors if divisors and self.mostly() else [1, 2, 3, 4])}")
-        if 1 < self.stages <= depth and schedule not in ("interleaved", "zb_v", "dual_pipe_v"):
+        if 1 < self.stages <= depth and schedule not in ("interleaved", "zb_v", "dual_pipe_v", "dual_pipe"):
             self.draw_cut(depth)
         if self.chance(0.08) and "pipeline" not in self.alone:
             self.sets.append(f"pipeline.width={pick([2, 2, 3])}")
@@ -365,7 +367,7 @@ class Draw:
             "replicas.codec.feedback": not among(r"replicas\.codec\.up=(?!none).*"),
             "replicas.codec.down": among(r"replicas\.exchange=(gossip|strom)"),
             "replicas.codec": moving,
-            "record.angle_every": tied,
+            "record.angle_every": tied or among(r"pipeline\.schedule=dual_pipe"),
             "pipeline.error_feedback": self.count > 1 or self.stages == 1 or not among(r"pipeline\.schedule=async_.*"),
             "replicas.exchange.gossip.group": not among(r"replicas\.exchange\.gossip\.graph=groups"),
             "replicas.exchange.diloco.mode.asynchronous.activation": among(r".*\.outer=(nesterov|sgd)"),

@@ -175,7 +175,7 @@ void ChunkWork::finish(const Action& a, ForwardPass&& out, Effects& fx) {
   }
   keep_for_backward(a, in, out, fx);
   statistics_.set(a.chunk, std::move(out.buffers));
-  if (last_micro_batch(a)) {
+  if (c_.schedule->is_last_there(a)) {
     statistics_.finish_batch(a.chunk, a.batch, fx);
   }
   give_credit(a, fx);
@@ -201,7 +201,7 @@ void ChunkWork::keep_for_backward(const Action& a,
   const auto borrowed = read.end() - static_cast<std::ptrdiff_t>(chunk(a.chunk)->borrowed().size());
   kept.borrowed.assign(borrowed, read.end());
   read.erase(borrowed, read.end());
-  if (a.micro_batch == 0 && c_.gap_every > 0 && (a.batch + 1) % c_.gap_every == 0) {
+  if (c_.schedule->is_first_there(a) && c_.gap_every > 0 && (a.batch + 1) % c_.gap_every == 0) {
     sums_.keep_forward(a, read);
   }
   if (angle_) {
@@ -227,7 +227,7 @@ void ChunkWork::send_output(const Action& a, Bundle y, const Tensor& labels, Eff
     modules_->send_output(a, std::move(y), labels, fx);
   } else {
     for (auto& [to, bundle] : to_next_chunks(a.chunk, std::move(y))) {
-      fx.send(stage_of(to, a.batch), Activation{stamp(a, to), std::move(bundle)});
+      fx.send(stage_of(to, a.batch, a.micro_batch), Activation{stamp(a, to), std::move(bundle)});
     }
   }
 }
@@ -300,8 +300,7 @@ void ChunkWork::run_weight_gradient(const Action& a, Effects& fx) {
 
 /// The last micro-batch makes the sum a mean, or an alternate's share of one.
 std::int32_t ChunkWork::divide_by(const Action& a) const {
-  return last_micro_batch(a) ? c_.schedule->options.micro_batches * c_.schedule->copies_of(a.chunk)
-                             : 1;
+  return c_.schedule->is_last_there(a) ? c_.schedule->summed_of(a.chunk) : 1;
 }
 
 void ChunkWork::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
@@ -310,7 +309,7 @@ void ChunkWork::finish_input_gradient(const Action& a, Bundle dx, Effects& fx) {
     return;
   }
   for (auto& [to, bundle] : to_section(a.chunk, c_.schedule->before(a.chunk), std::move(dx))) {
-    fx.send(modules_ ? modules_->error_to(to) : stage_of(to, a.batch),
+    fx.send(modules_ ? modules_->error_to(to) : stage_of(to, a.batch, a.micro_batch),
             ErrorSignal{stamp(a, to), std::move(bundle)});
   }
 }
@@ -345,14 +344,16 @@ void ChunkWork::push(const Action& a, Effects& fx) {
   if (angle_) {
     angle_->tell_update(a, batch.gradient, fx);
   }
-  shards_.push(a, std::move(batch), c_.schedule->copies_of(a.chunk), fx);
+  shards_.push(a, std::move(batch), *c_.schedule, fx);
 }
 
 void ChunkWork::skip(const Action& a, double now, Effects& fx) {
   if (a.act == Act::update) {
     in_hand_.drop({a.chunk, 0});
-    shards_.push(
-        a, BatchGradient{.gradient = {}, .reads = {}, .read_time = now, .forward = {}}, 1, fx);
+    shards_.push(a,
+                 BatchGradient{.gradient = {}, .reads = {}, .read_time = now, .forward = {}},
+                 *c_.schedule,
+                 fx);
   } else if (a.act == Act::forward) {
     statistics_.finish_batch(a.chunk, a.batch, fx);
     fx.record(InputRecord{in_run(a), Drawn::none});

@@ -144,9 +144,12 @@ class ChunkWork {
     return to_section(chunk, c_.schedule->behind(chunk), std::move(made));
   }
 
-  /// Who has the mini-batch on that chunk, as Schedule::stage_of.
-  Ref<StageRole> stage_of(std::int32_t chunk, std::int64_t batch = 0) const {
-    return c_.company.stages[static_cast<std::size_t>(c_.schedule->stage_of(chunk, batch))];
+  /// Who has the micro-batch on that chunk, as Schedule::stage_of.
+  Ref<StageRole> stage_of(std::int32_t chunk,
+                          std::int64_t batch = 0,
+                          std::int32_t micro_batch = 0) const {
+    const std::int32_t stage = c_.schedule->stage_of(chunk, batch, micro_batch);
+    return c_.company.stages[static_cast<std::size_t>(stage)];
   }
 
   Stamp stamp(const Action& a, std::int32_t chunk) const {
@@ -172,10 +175,6 @@ class ChunkWork {
   std::int64_t micro_batch_size(const Action& a) const;
   std::int64_t first_sample(const Action& a) const;
   std::int32_t divide_by(const Action& a) const;
-
-  bool last_micro_batch(const Action& a) const {
-    return a.micro_batch + 1 == c_.schedule->options.micro_batches;
-  }
 
   Arrivals::Needs needs(std::int32_t index) const {
     const bool head = is_head(index);

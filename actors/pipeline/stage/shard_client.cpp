@@ -37,7 +37,7 @@ std::uint64_t ShardClient::ask(const WeightsPart& part, Pull pull, Effects& fx) 
 
 void ShardClient::push(const Action& update,
                        BatchGradient batch,
-                       std::int32_t copies,
+                       const Schedule& schedule,
                        Effects& fx) {
   const Stamp stamp{c_.replica, update.chunk, update.batch, 0};
   const std::vector<BorrowedSlice>& tied = borrowed(update.chunk);
@@ -51,7 +51,7 @@ void ShardClient::push(const Action& update,
                      .gradient = std::move(batch.gradient[own + i])});
   }
   batch.gradient.resize(own);
-  if ((update.batch + 1) % copies != 0) {
+  if (schedule.is_share(update)) {
     for (std::size_t s = 0; s < own; ++s) {
       fx.send(shard_of(update.chunk),
               TiedPush{.from = c_.self,
@@ -61,6 +61,9 @@ void ShardClient::push(const Action& update,
                        .gradient = std::move(batch.gradient[s])});
     }
     batch.gradient.clear();
+    if (schedule.round_of(update.chunk) == 1) {
+      return;  // the step is the other's
+    }
   }
   fx.send(shard_of(update.chunk),
           Push{.from = c_.self,

@@ -5,6 +5,7 @@
 #include "actors/pipeline/stage/gradient_sums.hpp"
 #include "messages/weights.hpp"
 #include "runtime/model/chunk.hpp"
+#include "runtime/schemes/schedules/schedule.hpp"
 #include "runtime/system/machine.hpp"
 
 #include <cstddef>
@@ -39,9 +40,9 @@ class ShardClient {
   /// The same for an evaluation at `step`. `own`: as MarkDue::own.
   std::uint64_t pull_pinned(const WeightsPart& part, std::int64_t step, bool own, Effects& fx);
 
-  /// Pushes the gradient of the mini-batch of `update`. Of a chunk with alternates, each round's last
-  /// mini-batch alone makes an update; the others' gradients go ahead as shares of it.
-  void push(const Action& update, BatchGradient batch, std::int32_t copies, Effects& fx);
+  /// Pushes the gradient of the mini-batch of `update`. Of a chunk with alternates, each round's last one alone makes an update;
+  /// the others' gradients go ahead as shares of it. A mini-batch without an update is a step all the same.
+  void push(const Action& update, BatchGradient batch, const Schedule& schedule, Effects& fx);
 
   /// The chunk that owns the part.
   std::int32_t owner(const WeightsPart& part) const;

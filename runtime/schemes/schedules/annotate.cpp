@@ -17,7 +17,8 @@ class Annotator {
     Chunk& chunk = chunks_[action.chunk];
     // Alternates read the round before, as the last round of the others may be under way still.
     action.natural = std::max<std::int64_t>(0, chunk.updates - (stride_ > 1 ? 1 : 0)) * stride_;
-    if (action.act == Act::forward && action.micro_batch == 0) {
+    if (action.act == Act::forward && action.batch / stride_ == chunk.begun) {
+      ++chunk.begun;
       chunk.first.push_back(action.natural);
     }
     action.first_natural =
@@ -30,7 +31,8 @@ class Annotator {
 
  private:
   struct Chunk {
-    std::int64_t updates = 0;        // of this stage's mini-batches
+    std::int64_t begun = 0;  // of this stage's mini-batches
+    std::int64_t updates = 0;
     std::deque<std::int64_t> first;  // first_natural, by mini-batch, of those without an update
   };
 

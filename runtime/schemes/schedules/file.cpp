@@ -335,6 +335,10 @@ Result<std::string> schedule_csv(const Schedule& schedule) {
         "pipeline.schedule",
         schedule.options.name);
   }
+  if (!schedule.copies.empty()) {
+    return usage_error("--csv: {} has chunks on two stages, and in the file a chunk has one",
+                       schedule.options.name);
+  }
   std::string text;
   for (const Sequence& stage : schedule.stages) {
     const char* comma = "";

@@ -23,7 +23,7 @@ class Order {
   Order(const ScheduleScheme& scheme, const Schedule& schedule, std::int32_t stage)
       : scheme_(scheme), schedule_(schedule), stage_(stage), M_(schedule.options.micro_batches) {
     for (std::int32_t c = 0; c < schedule.chunks; ++c) {
-      if (schedule.stage_of(c) == stage) {
+      if (schedule.works_on(stage, c)) {
         behind_[c] = {};
       }
     }
@@ -39,21 +39,26 @@ class Order {
     }
     for (const auto& [chunk, now] : behind_) {
       const Behind& then = before.at(chunk);
-      const Behind one{then.forwards + M_, then.errors + M_, then.gradients + M_, then.updates + 1};
+      const std::int64_t own = share(chunk);
+      const Behind one{
+          then.forwards + own, then.errors + own, then.gradients + own, then.updates + 1};
       if (now != one) {
         return refuse("the period of stage ",
                       stage_,
                       " is not one mini-batch of chunk ",
                       chunk,
                       ", whose forwards, backwards and update it has once for each of ",
-                      M_,
-                      M_ == 1 ? " micro-batch" : " micro-batches");
+                      own,
+                      own == 1 ? " micro-batch" : " micro-batches");
       }
     }
     return {};
   }
 
  private:
+  /// How many of a mini-batch's micro-batches the stage has.
+  std::int64_t share(std::int32_t chunk) const { return M_ / schedule_.copies_of(chunk); }
+
   template <class... Parts>
   Result<void> refuse(const Parts&... parts) const {
     return usage_error("pipeline.schedule: {}: {}", scheme_.info.name, concat(parts...));
@@ -64,8 +69,12 @@ class Order {
     if (found == behind_.end()) {
       return refuse("stage ", stage_, " does ", to_string(a), ", and has no chunk ", a.chunk);
     }
+    if (schedule_.stage_of(a.chunk, a.batch, a.micro_batch) != stage_) {
+      return out_of_place(a);
+    }
     Behind& b = found->second;
-    const std::int64_t n = a.batch * M_ + a.micro_batch;
+    const std::int64_t M = share(a.chunk);
+    const std::int64_t n = schedule_.number_of(a.chunk, a);
     switch (a.act) {
       case Act::forward:
         return n == b.forwards++ ? Result<void>{} : out_of_place(a);
@@ -77,7 +86,7 @@ class Order {
       case Act::weight_gradient:
         return n == b.gradients++ && n < b.errors ? Result<void>{} : out_of_place(a);
       case Act::update:
-        return n == b.updates++ * M_ && n + M_ <= b.gradients ? Result<void>{} : out_of_place(a);
+        return n == b.updates++ * M && n + M <= b.gradients ? Result<void>{} : out_of_place(a);
     }
     return {};
   }

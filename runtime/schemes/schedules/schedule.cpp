@@ -72,6 +72,13 @@ Result<Schedule> in_turn(const ScheduleScheme& scheme, const ScheduleOptions& op
   schedule.flushed = scheme.flushed;
   schedule.placement = own_placement(scheme, options);
   schedule.chunks = static_cast<std::int32_t>(schedule.placement.size());
+  if (scheme.opposite) {
+    schedule.copies.assign(schedule.placement.size(), 2);
+    schedule.apart = scheme.opposite(options);
+    for (std::size_t c = 0; c < schedule.apart.size(); ++c) {
+      schedule.apart[c] -= schedule.placement[c];
+    }
+  }
   for (std::int32_t k = 0; k < options.stages; ++k) {
     Sequence sequence = written(scheme, options, k);
     TROUPE_TRY(schedules::check_order(scheme, schedule, k, sequence));
@@ -229,7 +236,7 @@ Action Sequence::at(std::uint64_t index) const {
 Action Schedule::forward_of(std::int32_t chunk,
                             std::int64_t batch,
                             std::int32_t micro_batch) const {
-  const Sequence& sequence = stages[static_cast<std::size_t>(stage_of(chunk, batch))];
+  const Sequence& sequence = stages[static_cast<std::size_t>(stage_of(chunk, batch, micro_batch))];
   const auto is_it = [&](const Action& a) {
     return a.act == Act::forward && a.chunk == chunk && a.micro_batch == micro_batch;
   };
@@ -252,10 +259,18 @@ std::vector<std::int32_t> placement_of(const ScheduleOptions& options) {
                                   : options.stage_of;
 }
 
+bool Schedule::works_on(std::int32_t stage, std::int32_t chunk) const {
+  for (std::int32_t turn = 0; turn < copies_of(chunk); ++turn) {
+    if (in_turn(chunk, turn) == stage) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::int64_t Schedule::share_of(std::int32_t stage, std::int64_t batches) const {
   for (std::int32_t c = 0; c < chunks; ++c) {
-    if (works_on(stage, c)) {
-      const std::int64_t r = copies_of(c);
+    if (const std::int64_t r = round_of(c); r > 1 && works_on(stage, c)) {
       return (batches - (stage - stage_of(c)) + r - 1) / r;
     }
   }

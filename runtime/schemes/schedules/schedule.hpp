@@ -15,8 +15,9 @@ namespace troupe {
 
 enum class Act : std::uint8_t { forward, backward, input_gradient, weight_gradient, update };
 
-/// One step of a stage. `natural` is the step of the chunk's weights that is newest there when
-/// nobody waits: the updates of the chunk before it in the sequence.
+/// One step of a stage. An update's micro-batch is the first of the mini-batch that its stage has of the chunk.
+/// `natural` is the step of the chunk's weights that is newest there when nobody waits: the updates of the
+/// chunk before it in the sequence.
 struct Action {
   Act act = Act::forward;
   std::int32_t chunk = 0;
@@ -39,8 +40,8 @@ std::string to_string(const Action& action);
 Action later(Action action, std::int64_t batches);
 
 /// A stage's actions: the prologue, then the period again and again, each time `stride` mini-batches
-/// later: one, or of a chunk with alternates as many as there are. A run of N mini-batches is the same sequence without the actions of mini-batch N and
-/// after.
+/// later: one, or as many as one update is of (Schedule::round_of). A run of N mini-batches is the same sequence without the
+/// actions of mini-batch N and after.
 struct Sequence {
   std::vector<Action> prologue;
   std::vector<Action> period;
@@ -82,11 +83,13 @@ struct Schedule {
   std::int32_t width = 1;
   std::vector<std::int32_t>
       placement;  // by chunk: the stage that works on it, or the first of them
-  /// By chunk: stages that take turns with its mini-batches, one number after the other. Empty: one each.
+  /// By chunk: how many stages take turns with its micro-batches, which are counted through. Empty: one each.
   std::vector<std::int32_t> copies;
   std::vector<Sequence> stages;     // by stage
   std::vector<std::int64_t> delay;  // by chunk: the greatest distance of a forward
   std::int64_t delay_max = 0;       // over all chunks
+  /// By chunk with `copies`: what the number of each of its stages is above that of the one before. Empty: 1.
+  std::vector<std::int32_t> apart{};
 
   std::int32_t copies_of(std::int32_t chunk) const {
     return copies.empty() ? 1 : copies[static_cast<std::size_t>(chunk)];
@@ -107,14 +110,51 @@ struct Schedule {
     return (chunk / width - 1) * width + part;
   }
 
-  /// Who has the mini-batch `batch` on `chunk`; the first of its stages has what is not of a mini-batch.
-  std::int32_t stage_of(std::int32_t chunk, std::int64_t batch = 0) const {
-    return placement[static_cast<std::size_t>(chunk)] +
-           static_cast<std::int32_t>(batch % copies_of(chunk));
+  /// Which of the chunk's stages has the micro-batch, from 0.
+  std::int32_t turn_of(std::int32_t chunk, std::int64_t batch, std::int32_t micro_batch) const {
+    return static_cast<std::int32_t>((batch * options.micro_batches + micro_batch) %
+                                     copies_of(chunk));
   }
 
-  bool works_on(std::int32_t stage, std::int32_t chunk) const {
-    return stage >= stage_of(chunk) && stage < stage_of(chunk) + copies_of(chunk);
+  /// Stage number `turn` of the chunk's; the first has what is of no micro-batch.
+  std::int32_t in_turn(std::int32_t chunk, std::int32_t turn) const {
+    return placement[static_cast<std::size_t>(chunk)] +
+           turn * (apart.empty() ? 1 : apart[static_cast<std::size_t>(chunk)]);
+  }
+
+  std::int32_t stage_of(std::int32_t chunk,
+                        std::int64_t batch = 0,
+                        std::int32_t micro_batch = 0) const {
+    return in_turn(chunk, turn_of(chunk, batch, micro_batch));
+  }
+
+  bool works_on(std::int32_t stage, std::int32_t chunk) const;
+
+  /// Of how many mini-batches an update of the chunk is.
+  std::int32_t round_of(std::int32_t chunk) const {
+    return copies_of(chunk) > options.micro_batches ? copies_of(chunk) / options.micro_batches : 1;
+  }
+
+  /// Of how many micro-batches it is.
+  std::int32_t summed_of(std::int32_t chunk) const {
+    return round_of(chunk) * options.micro_batches;
+  }
+
+  /// Number of the micro-batch of `a` among those that its stage has of `chunk`.
+  std::int64_t number_of(std::int32_t chunk, const Action& a) const {
+    return (a.batch * options.micro_batches + a.micro_batch) / copies_of(chunk);
+  }
+
+  /// Whether it is the first of its mini-batch that its stage has of its chunk.
+  bool is_first_there(const Action& a) const { return a.micro_batch < copies_of(a.chunk); }
+
+  bool is_last_there(const Action& a) const {
+    return a.micro_batch + copies_of(a.chunk) >= options.micro_batches;
+  }
+
+  /// Whether the update `a` hands in a share of a gradient that another stage's update, the last of the round, adds its own to.
+  bool is_share(const Action& a) const {
+    return turn_of(a.chunk, a.batch, a.micro_batch) + 1 < copies_of(a.chunk);
   }
 
   /// How many of the first `batches` mini-batches are the stage's.
@@ -139,6 +179,9 @@ Result<void> check_schedule_options(const ScheduleOptions& options);
 /// A stage merges those of its chunks by when they would start in that pipe, were all actions as
 /// long; of those that would start together, the chunk nearest to the loss is first. Not for
 /// schedules that place several chunks on a stage themselves.
+///
+/// A schedule with `ScheduleScheme::opposite` has two stages a chunk, which take turns with the micro-batches of each
+/// mini-batch, and whose gradients make one update.
 ///
 /// With `copies` (PipeDream's 1F1B-RR, Narayanan et al. 2019) mini-batch b on a chunk of r alternates is the
 /// stage's b mod r of them, forward and backward. Steps are mini-batches still: step b + 1 moves the

@@ -62,12 +62,12 @@ class Steps {
   double of(const Action& a) const {
     return s_.copies_of(a.chunk) == 1 || a.natural == 0
                ? 0
-               : all_of(a.chunk).at(a.natural / s_.copies_of(a.chunk) - 1);
+               : all_of(a.chunk).at(a.natural / s_.round_of(a.chunk) - 1);
   }
 
   /// The update `a` has ended.
   void count(const Action& a, double end) {
-    double& last = done_[static_cast<std::size_t>(a.chunk)][a.batch / s_.copies_of(a.chunk)];
+    double& last = done_[static_cast<std::size_t>(a.chunk)][a.batch / s_.round_of(a.chunk)];
     last = std::max(last, end);
   }
 
@@ -111,7 +111,7 @@ Timeline simulate(const Schedule& schedule,
       ready = std::max(ready, steps.of(a));
     }
     // Of a chunk's alternates, the last of each round makes the update.
-    const bool kept = a.act == Act::update && (a.batch + 1) % schedule.copies_of(a.chunk) != 0;
+    const bool kept = a.act == Act::update && schedule.is_share(a);
     const double start = std::max(clock[k], ready);
     const double end = start + (kept ? 0 : duration(a.act, t));
     clock[k] = end;

@@ -22,8 +22,10 @@ class Walker {
       : s_(schedule),
         batches_(batches),
         micro_batches_(schedule.options.micro_batches),
-        done_(schedule.copies.empty() ? static_cast<std::size_t>(schedule.chunks)
-                                      : schedule.stages.size()),
+        alternates_(schedule.copies.empty()
+                        ? 1
+                        : *std::max_element(schedule.copies.begin(), schedule.copies.end())),
+        done_(static_cast<std::size_t>(schedule.chunks * alternates_)),
         next_(schedule.stages.size()),
         waits_(schedule.stages.size()) {
     for (const Sequence& sequence : schedule.stages) {
@@ -79,28 +81,33 @@ class Walker {
     }
   }
 
-  /// Of the alternate of `chunk` that has the action's mini-batch.
+  std::size_t at(std::int32_t chunk, std::int32_t turn) const {
+    return static_cast<std::size_t>(chunk * alternates_ + turn);
+  }
+
+  /// Of the alternate of `chunk` that has the action's micro-batch.
   std::size_t at(std::int32_t chunk, const Action& a) const {
-    return static_cast<std::size_t>(s_.copies.empty() ? chunk : s_.stage_of(chunk, a.batch));
+    return at(chunk, s_.turn_of(chunk, a.batch, a.micro_batch));
   }
 
   Done& of(std::int32_t chunk, const Action& a) { return done_[at(chunk, a)]; }
 
   const Done& of(std::int32_t chunk, const Action& a) const { return done_[at(chunk, a)]; }
 
-  /// Of the action's micro-batch among those that the same alternate of `chunk` has.
-  std::int64_t number(std::int32_t chunk, const Action& a) const {
-    return a.batch / s_.copies_of(chunk) * micro_batches_ + a.micro_batch;
-  }
+  std::int64_t number(std::int32_t chunk, const Action& a) const { return s_.number_of(chunk, a); }
 
   std::int64_t number(const Action& a) const { return number(a.chunk, a); }
+
+  /// Of a mini-batch that one alternate of `chunk` has.
+  std::int64_t share(std::int32_t chunk) const {
+    return s_.round_of(chunk) * micro_batches_ / s_.copies_of(chunk);
+  }
 
   /// All alternates have handed in what makes the step that the forward `a` reads.
   bool stepped(const Action& a) const {
     const std::int32_t copies = s_.copies_of(a.chunk);
-    for (std::int32_t copy = 0; copies > 1 && copy < copies; ++copy) {
-      const auto stage = static_cast<std::size_t>(s_.stage_of(a.chunk, copy));
-      if (done_[stage].updates * copies < a.natural) {
+    for (std::int32_t turn = 0; copies > 1 && turn < copies; ++turn) {
+      if (done_[at(a.chunk, turn)].updates * s_.round_of(a.chunk) < a.natural) {
         return false;
       }
     }
@@ -121,7 +128,7 @@ class Walker {
 
   void wake_all(std::int32_t first, const Action& a) {
     for (std::int32_t chunk = first; chunk < first + s_.width; ++chunk) {
-      wake(s_.stage_of(chunk, a.batch));
+      wake(s_.stage_of(chunk, a.batch, a.micro_batch));
     }
   }
 
@@ -137,8 +144,8 @@ class Walker {
       case Act::weight_gradient:
         return of(a.chunk, a).errors > n;
       case Act::update:
-        return of(a.chunk, a).gradients >= n + micro_batches_ &&
-               of(a.chunk, a).updates == a.batch / s_.copies_of(a.chunk);
+        return of(a.chunk, a).gradients >= n + share(a.chunk) &&
+               of(a.chunk, a).updates == a.batch / s_.round_of(a.chunk);
     }
     return false;
   }
@@ -166,7 +173,7 @@ class Walker {
           wake_all(s_.behind(a.chunk), a);
         } else if (s_.signal_from == SignalFrom::head) {
           for (std::int32_t c = 0; c < a.chunk; ++c) {
-            wake(s_.stage_of(c, a.batch));
+            wake(s_.stage_of(c, a.batch, a.micro_batch));
           }
         }
         break;
@@ -183,8 +190,8 @@ class Walker {
         break;
       case Act::update:
         ++done.updates;
-        for (std::int32_t copy = 0; copy < s_.copies_of(a.chunk); ++copy) {
-          wake(s_.stage_of(a.chunk, copy));
+        for (std::int32_t turn = 0; turn < s_.copies_of(a.chunk); ++turn) {
+          wake(s_.in_turn(a.chunk, turn));
         }
         break;
     }
@@ -220,7 +227,7 @@ class Walker {
         break;
     }
     const std::int64_t missing = done.gradients - number(a);
-    return missing < micro_batches_
+    return missing < share(a.chunk)
                ? concat("the gradient of (", a.batch, ",", missing, ")@", a.chunk)
                : concat("U(", a.batch - 1, ")@", a.chunk);
   }
@@ -228,7 +235,8 @@ class Walker {
   const Schedule& s_;
   const std::int64_t batches_;
   const std::int64_t micro_batches_;
-  std::vector<Done> done_;           // by chunk; where chunks have alternates, by stage
+  const std::int32_t alternates_;    // of a chunk, at most
+  std::vector<Done> done_;           // by chunk and alternate
   std::vector<std::uint64_t> next_;  // by stage: index of its next action
   std::vector<std::uint64_t> ends_;
   std::vector<bool> waits_;  // its next action could not start

@@ -76,6 +76,11 @@ TEST_CASE("what is written of a flushed schedule is the same schedule when it is
   CHECK(schedule_csv(*async).error().message ==
         "--csv: async_one_f_one_b never flushes, and the file has one mini-batch; choose a flushed "
         "pipeline.schedule");
+  const auto both_ways = make_schedule({.name = "dual_pipe", .stages = 2, .micro_batches = 4});
+  REQUIRE(both_ways);
+  REQUIRE_FALSE(schedule_csv(*both_ways));
+  CHECK(schedule_csv(*both_ways).error().message ==
+        "--csv: dual_pipe has chunks on two stages, and in the file a chunk has one");
 }
 
 TEST_CASE("a file may have empty cells, Windows' line ends and cells of two actions", "[schemes]") {

@@ -270,6 +270,26 @@ TEST_CASE("DualPipeV's bubble is half of (K-1)(T_F + T_B - T_W)", "[schemes]") {
   }
 }
 
+TEST_CASE("DualPipe's bubble is (K/2-1)(T_F + T_B - T_W), and its stages keep K + 1", "[schemes]") {
+  for (const int K : {2, 4, 6, 8}) {
+    for (const int M : {2 * K, 2 * K + 2, 3 * K, 32}) {
+      const Schedule s = schedule("dual_pipe", K, M);
+      CHECK(s.delay_max == 0);
+      for (const auto& [f, b, w] :
+           {std::array{1.0, 1.0, 1.0}, {1, 1, 0.5}, {1.25, 1, 0.75}, {2, 1, 1}}) {
+        INFO("K " << K << " M " << M << " T_F " << f << " T_W " << w);
+        CHECK(bubble(s, f, b, w) == Approx((K / 2 - 1) * (f + b - w)).margin(1e-9));
+      }
+      for (int k = 0; k < K; ++k) {
+        CHECK(kept(s, k) == K + 1);
+        for (int m = 0; m < M; ++m) {
+          CHECK(s.stage_of(k, 3, m) == (m % 2 == 0 ? k : K - 1 - k));
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("stages keep what the papers say", "[schemes]") {
   for (const int K : {1, 2, 3, 4, 6}) {
     for (const int M : {2 * K, 3 * K, 16}) {
