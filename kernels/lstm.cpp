@@ -1,6 +1,5 @@
 #include "kernels/lstm.hpp"
 
-#include "kernels/convert.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/elementwise.hpp"
 #include "kernels/matmul.hpp"
@@ -76,7 +75,7 @@ void lstm_forward(Stream& stream, const LstmForward& a) {
   check_state(kOp, a.before, stream, s);
   check_state(kOp, a.after, stream, s);
 
-  const Tensor recurrent = operand(stream, a.w_hidden);  // once, for all steps
+  const RepeatedFactor recurrent(stream, a.w_hidden, true, s.B);
   const Tensor hidden = stream.allocate({s.T, s.B, s.H});
   matmul(stream,
          s.rows(with_leading_swapped(stream, a.x), 0, s.T),
@@ -87,7 +86,7 @@ void lstm_forward(Stream& stream, const LstmForward& a) {
     const Tensor gates_t = s.at(a.gates, t);
     const Tensor hidden_before = t > 0 ? s.at(hidden, t - 1) : a.before.hidden;
     if (hidden_before) {
-      matmul(stream, hidden_before, recurrent, gates_t, {.transpose_b = true, .accumulate = true});
+      recurrent.multiply(stream, hidden_before, gates_t, true);
     }
     const Tensor cell_before = t > 0 ? s.at(a.cells, t - 1) : a.before.cell;
     const Tensor cell = s.at(a.cells, t);
@@ -120,7 +119,7 @@ void lstm_input_gradient(Stream& stream, const LstmInputGradient& a) {
     check_state(kOp, *state, stream, s);
   }
 
-  const Tensor recurrent = operand(stream, a.w_hidden);  // once, for all steps
+  const RepeatedFactor recurrent(stream, a.w_hidden, false, s.B);
   const Tensor dhidden =
       with_leading_swapped(stream, a.dy);  // (T, B, H); later steps add their share
   const Tensor dcell = stream.allocate({s.B, s.H});
@@ -133,7 +132,7 @@ void lstm_input_gradient(Stream& stream, const LstmInputGradient& a) {
   for (std::int64_t t = s.T - 1; t >= 0; --t) {
     const Tensor dhidden_t = s.at(dhidden, t);
     if (t + 1 < s.T) {
-      matmul(stream, s.at(a.dgates, t + 1), recurrent, dhidden_t, {.accumulate = true});
+      recurrent.multiply(stream, s.at(a.dgates, t + 1), dhidden_t, true);
     }
     const Tensor gates_t = s.at(a.gates, t);
     const Tensor cell = s.at(a.cells, t);
@@ -149,7 +148,7 @@ void lstm_input_gradient(Stream& stream, const LstmInputGradient& a) {
     TROUPE_DISPATCH(lstm_cell_backward, stream, step);
   }
   if (a.outside.dbefore.hidden) {
-    matmul(stream, s.at(a.dgates, 0), recurrent, a.outside.dbefore.hidden);
+    recurrent.multiply(stream, s.at(a.dgates, 0), a.outside.dbefore.hidden, false);
     copy(stream, dcell, a.outside.dbefore.cell);
   }
   if (a.dx) {

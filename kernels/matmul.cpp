@@ -1,5 +1,6 @@
 #include "kernels/matmul.hpp"
 
+#include "kernels/convert.hpp"
 #include "kernels/dispatch.hpp"
 #include "kernels/wording.hpp"
 
@@ -55,6 +56,39 @@ void matmul(Stream& stream,
                "[matmul] accumulate goes with neither bias nor activation");
   begin(stream, {&a, &b, &c, &options.bias});
   TROUPE_DISPATCH(matmul, stream, a, b, c, options);
+}
+
+RepeatedFactor::RepeatedFactor(Stream& stream, const Tensor& b, bool transpose, std::int64_t rows)
+    : b_(operand(stream, b)), transpose_(transpose) {
+  TROUPE_CHECK(
+      b.shape().dimensions() == 2, "[RepeatedFactor] the factor is no matrix: ", b.shape());
+  if (stream.device().kind != DeviceKind::cpu || stream.precision() == Precision::bf16) {
+    return;
+  }
+  const std::int64_t floats =
+      TROUPE_CPU(panel_floats)(rows, b.shape()[transpose ? 1 : 0], b.shape()[transpose ? 0 : 1]);
+  if (floats > 0) {
+    panels_ = stream.allocate({floats});
+    begin(stream, {&b_, &panels_});
+    TROUPE_CPU(pack_panels)(stream, b_, transpose_, panels_);
+  }
+}
+
+void RepeatedFactor::multiply(Stream& stream,
+                              const Tensor& a,
+                              const Tensor& c,
+                              bool accumulate) const {
+  if (!panels_) {
+    matmul(stream, a, b_, c, {.transpose_b = transpose_, .accumulate = accumulate});
+    return;
+  }
+  check_tensor("matmul", "a", a, stream);
+  TROUPE_CHECK(a.shape().dimensions() == 2 && a.elements() > 0, "[matmul] a is ", a.shape());
+  check_tensor("matmul", "a", a, stream, Shape{a.shape()[0], b_.shape()[transpose_ ? 1 : 0]});
+  check_tensor("matmul", "c", c, stream, Shape{a.shape()[0], b_.shape()[transpose_ ? 0 : 1]});
+  TROUPE_CHECK(a.data<float>() != c.data<float>(), "[matmul] c is one of its operands");
+  begin(stream, {&a, &panels_, &c});
+  TROUPE_CPU(multiply_by_panels)(stream, a, panels_, c, accumulate);
 }
 
 void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate) {

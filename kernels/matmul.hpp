@@ -23,6 +23,21 @@ void matmul(Stream& stream,
             const Tensor& c,
             const MatmulOptions& options = {});
 
+/// The right factor of many products, rounded or copied once as the stream's device multiplies by it fastest.
+class RepeatedFactor {
+ public:
+  /// b (K, N), or (N, K) where it is stored transposed, for products of about `rows` rows.
+  RepeatedFactor(Stream& stream, const Tensor& b, bool transpose, std::int64_t rows);
+
+  /// c = or += a b. Shapes and contract as matmul's.
+  void multiply(Stream& stream, const Tensor& a, const Tensor& c, bool accumulate) const;
+
+ private:
+  Tensor b_;
+  bool transpose_;
+  Tensor panels_;  // empty: `b_` is read where it lies
+};
+
 /// out[c] = (accumulate ? out[c] : 0) + sum over rows of x[r, c]. Shapes: x (R, C), float32 or of the stream's
 /// operand_type(), out (C).
 void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumulate);
@@ -30,5 +45,15 @@ void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumul
 // The backends: same signatures, arguments already checked.
 TROUPE_BACKENDS(matmul);
 TROUPE_BACKENDS(column_sum);
+
+/// What a copy of b (inner, columns) takes that products of so many rows by it are fastest with; 0: none.
+TROUPE_ON_CPU(std::int64_t panel_floats(std::int64_t rows,
+                                        std::int64_t inner,
+                                        std::int64_t columns));
+TROUPE_ON_CPU(
+    void pack_panels(Stream& stream, const Tensor& b, bool transpose_b, const Tensor& panels));
+/// c = or += a b of float32. A row of c has the same bits whatever other rows there are.
+TROUPE_ON_CPU(void multiply_by_panels(
+    Stream& stream, const Tensor& a, const Tensor& panels, const Tensor& c, bool accumulate));
 
 }  // namespace troupe

@@ -1,6 +1,7 @@
 #include "kernels/cpu/packed_matmul.hpp"
 
 #include "kernels/cpu/vector.hpp"
+#include "kernels/matmul.hpp"
 #include "kernels/tiles.hpp"
 
 #include <algorithm>
@@ -16,18 +17,51 @@ constexpr std::int64_t kWidth = kVectors * kLanes;
 constexpr int kFetchedRows = 4;
 constexpr int kTileRows =
     static_cast<int>(kRegisters - 2 - kVectors) / kVectors;  // 6 with 16 registers, 14 with 32
+// Of a left factor that is read where it lies: a pointer a row, of the sixteen registers that x86-64 has for all.
+constexpr int kRowsApart = std::min(kTileRows, 11);
 
-/// Rows [0, rows) and k in [0, depth), tile by tile, within a tile by k.
+/// to[k width + i] = from[i from_row + k] for i < `rows` and k in [0, depth), where kLanes numbers of each k may be written:
+/// those behind the last one are of no use until something else is written there.
+template <int rows>
+void pack_across(
+    const float* from, std::int64_t from_row, std::int64_t depth, float* to, std::int64_t width) {
+  constexpr int kGroups = (rows + static_cast<int>(kLanes) - 1) / static_cast<int>(kLanes);
+  const std::int64_t whole = depth / kLanes * kLanes;
+  for (std::int64_t k = 0; k < whole; k += kLanes) {
+    Floats group[kGroups][kLanes];
+    for (int g = 0; g < kGroups; ++g) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kLanes; ++i) {
+        const int row = g * static_cast<int>(kLanes) + i;
+        group[g][i] = row < rows ? load(from + row * from_row + k) : Floats{};
+      }
+      transpose(group[g]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+      for (int g = 0; g < kGroups; ++g) {
+        store(to + (k + i) * width + g * kLanes, group[g][i]);
+      }
+    }
+  }
+  for (std::int64_t k = 0; k < depth - whole; ++k) {
+    for (int row = 0; row < rows; ++row) {
+      to[(whole + k) * width + row] = from[row * from_row + whole + k];
+    }
+  }
+}
+
+/// Rows [0, rows) and k in [0, depth), tile by tile, within a tile by k. Up to kLanes numbers behind them are written.
 void pack_left(
     const MatmulPlan& p, const float* a, std::int64_t rows, std::int64_t depth, float* packed) {
-  const std::int64_t row_step = p.transpose_a ? 1 : p.inner;
-  const std::int64_t k_step = p.transpose_a ? p.rows : 1;
   for_each_piece<kTileRows>(rows, [&](std::int64_t first, auto tile_rows) {
     float* to = packed + first * depth;
+    if (!p.transpose_a) {
+      pack_across<tile_rows>(a + first * p.inner, p.inner, depth, to, tile_rows);
+      return;
+    }
     for (std::int64_t k = 0; k < depth; ++k) {
-      for (int r = 0; r < tile_rows; ++r) {
-        *to++ = a[(first + r) * row_step + k * k_step];
-      }
+      std::memcpy(to + k * tile_rows, a + k * p.rows + first, tile_rows * sizeof(float));
     }
   });
 }
@@ -38,15 +72,24 @@ void pack_right(const MatmulPlan& plan,
                 std::int64_t columns,
                 std::int64_t depth,
                 float* packed) {
-  const std::int64_t row_step = plan.columns;
   const std::int64_t whole = columns / kLanes * kLanes;
+  const auto at = [&](std::int64_t c) {
+    return packed + c / kWidth * kWidth * depth + c % kWidth;
+  };
+  const std::int64_t row_step = plan.transpose_b ? 1 : plan.columns;
+  const std::int64_t column_step = plan.transpose_b ? plan.inner : 1;
+  if (plan.transpose_b) {
+    for (std::int64_t c = 0; c < whole; c += kLanes) {
+      pack_across<kLanes>(b + c * plan.inner, plan.inner, depth, at(c), kWidth);
+    }
+  }
   for (std::int64_t k = 0; k < depth; ++k) {
     const float* row = b + k * row_step;
-    for (std::int64_t c = 0; c < whole; c += kLanes) {
-      store(packed + c / kWidth * kWidth * depth + k * kWidth + c % kWidth, load(row + c));
+    for (std::int64_t c = plan.transpose_b ? whole : 0; c < whole; c += kLanes) {
+      store(at(c) + k * kWidth, load(row + c));
     }
     for (std::int64_t c = whole; c < (columns + kWidth - 1) / kWidth * kWidth; ++c) {
-      packed[c / kWidth * kWidth * depth + k * kWidth + c % kWidth] = c < columns ? row[c] : 0.0f;
+      at(c)[k * kWidth] = c < columns ? row[c * column_step] : 0.0f;
     }
   }
 }
@@ -56,8 +99,10 @@ struct Epilogue {
   const float* bias;  // null for none
 };
 
-template <int rows>
+template <int rows, class Row>
 void multiply_tile(const float* left,
+                   Row row,
+                   std::int64_t left_step,
                    const float* right,
                    std::int64_t depth,
                    const Epilogue epilogue,
@@ -69,7 +114,7 @@ void multiply_tile(const float* left,
   }
   Tile<Floats, rows, kVectors> tile;
   tile.clear();
-  tile.add_product(depth, left, RowsSideBySide{}, rows, right, kWidth);
+  tile.add_product(depth, left, row, left_step, right, kWidth);
   if (columns == kWidth) {
     tile.for_each([&](Floats& sum, int r, int v) {
       float* to = c + r * c_row + v * kLanes;
@@ -131,6 +176,8 @@ void packed_matmul(Backend& backend,
               }
             }
             multiply_tile<tile_rows>(left + first * depth,
+                                     RowsSideBySide{},
+                                     tile_rows,
                                      right + (n - strip) * depth,
                                      depth,
                                      epilogue,
@@ -148,6 +195,37 @@ bool packed_matmul_wins(const MatmulPlan& p) {
   const bool columns_collide =
       p.columns % 512 == 0 || (p.transpose_a && p.rows % 512 == 0 && p.columns >= 64);
   return !onednn_has_avx512() && !p.transpose_b && columns_collide && p.rows >= 16 && p.inner >= 16;
+}
+
+std::int64_t panel_floats(std::int64_t rows, std::int64_t inner, std::int64_t columns) {
+  // One row's sums are too few to fill the adders' pipelines: with 8 lanes oneDNN's way is faster.
+  return rows > 1 || kLanes > 8 ? (columns + kWidth - 1) / kWidth * kWidth * inner : 0;
+}
+
+void pack_panels(Stream& /*stream*/, const Tensor& b, bool transpose_b, const Tensor& panels) {
+  const MatmulPlan plan{.columns = b.shape()[transpose_b ? 0 : 1],
+                        .inner = b.shape()[transpose_b ? 1 : 0],
+                        .transpose_b = transpose_b};
+  pack_right(plan, b.data<float>(), plan.columns, plan.inner, panels.data<float>());
+}
+
+void multiply_by_panels(
+    Stream& /*stream*/, const Tensor& a, const Tensor& panels, const Tensor& c, bool accumulate) {
+  const std::int64_t inner = a.shape()[1];
+  const std::int64_t columns = c.shape()[1];
+  for (std::int64_t n = 0; n < columns; n += kWidth) {
+    for_each_piece<kRowsApart>(c.shape()[0], [&](std::int64_t first, auto rows) {
+      multiply_tile<rows>(a.data<float>() + first * inner,
+                          RowsApart{inner},
+                          1,
+                          panels.data<float>() + n * inner,
+                          inner,
+                          {.add_to_c = accumulate, .bias = nullptr},
+                          c.data<float>() + first * columns + n,
+                          columns,
+                          std::min(kWidth, columns - n));
+    });
+  }
 }
 
 }  // namespace troupe::cpu::TROUPE_ISA

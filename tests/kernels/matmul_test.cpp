@@ -123,6 +123,36 @@ TEST_CASE("matmul gives the same bits every time, from any stream and alignment"
   }
 }
 
+TEST_CASE(
+    "products by a repeated factor agree with the naive product, and a row has the same bits "
+    "beside any others",
+    "[kernels]") {
+  Stream stream{Device{}};
+  const auto transpose = GENERATE(false, true);
+  const auto accumulate = GENERATE(false, true);
+  for (const Size& s : kSizes) {
+    INFO(s.rows << " x " << s.columns << " x " << s.inner << " transposed " << transpose);
+    const Tensor a = normal_tensor(stream, 1, {s.rows, s.inner});
+    const Tensor b =
+        normal_tensor(stream, 2, transpose ? Shape{s.columns, s.inner} : Shape{s.inner, s.columns});
+    const Tensor c = normal_tensor(stream, 3, {s.rows, s.columns});
+    const Tensor last = stream.allocate({1, s.columns});
+    copy(stream, c.view((s.rows - 1) * s.columns, last.shape()), last);
+    Values expected = accumulate ? to_host(c) : Values(static_cast<std::size_t>(c.elements()));
+    test::matmul(to_host(a), to_host(b), expected, s.rows, s.columns, s.inner, false, transpose);
+    const RepeatedFactor factor(stream, b, transpose, s.rows);
+    factor.multiply(stream, a, c, accumulate);
+    check_close("c", to_host(c), expected, tolerance(s.inner));
+    if (s.rows > 1) {
+      factor.multiply(stream, a.view((s.rows - 1) * s.inner, {1, s.inner}), last, accumulate);
+      CHECK(to_host(last) == to_host(c.view((s.rows - 1) * s.columns, last.shape())));
+    }
+  }
+  const RepeatedFactor factor(stream, normal_tensor(stream, 1, {3, 4}), transpose, 2);
+  const Tensor five = stream.allocate({2, 5});
+  CHECK_THROWS_WITH(factor.multiply(stream, five, five, false), Catch::Contains("[matmul]"));
+}
+
 TEST_CASE("matmul does not hide a NaN", "[kernels]") {
   Stream stream{Device{}};
   const auto kind = GENERATE(
