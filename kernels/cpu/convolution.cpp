@@ -42,14 +42,15 @@ double share_beside_image(const ConvolutionPlan& p) {
 }
 
 /// Without AVX-512 packed convolutions are faster for all that they take. With it they are so where there are many
-/// channels, for weight gradients and where much lies beside the image (BENCHMARKS.md).
+/// channels, but for forward passes of large images with very many (BENCHMARKS.md).
 bool packed_convolution_wins(const ConvolutionPlan& p, Pass pass) {
   constexpr std::int64_t kManyChannels = 64;
+  constexpr std::int64_t kVeryMany = 128;
   constexpr double kMuch = 0.15;
   return packed_convolution_takes(p) &&
          (!onednn_has_avx512() ||
           (std::min(p.channels_in, p.channels_out) >= kManyChannels &&
-           (pass == Pass::weight_gradient || share_beside_image(p) > kMuch)));
+           (pass != Pass::forward || p.channels_in < kVeryMany || share_beside_image(p) > kMuch)));
 }
 
 }  // namespace

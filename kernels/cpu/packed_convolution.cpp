@@ -251,6 +251,18 @@ template <int rows>
   }
 }
 
+/// Has the pixels [first, end) of a block fetched from the line of their images that pixels before them have not read.
+void fetch(const Product& p, const Block& block, std::int64_t first, std::int64_t end) {
+  constexpr std::int64_t kLine = 64 / sizeof(float);
+  const std::int64_t middle = p.kernel / 2;
+  const auto& from = block.from[p.backward ? middle : p.taps() - 1 - middle];
+  for (std::int64_t r = first; r < end; ++r) {
+    for (std::int64_t k = 0; k < p.depth; k += kLine) {
+      __builtin_prefetch(from[r] + k);
+    }
+  }
+}
+
 /// The taps [tap, tap_end) of a tile, whose columns begin at `column`.
 template <int rows>
 void multiply_tile(const Product& p,
@@ -265,6 +277,7 @@ void multiply_tile(const Product& p,
   Tile<Floats, rows, kVectors> tile;
   tile.for_each([&](Floats& sum, int r, int v) {
     const std::int64_t at = column + v * kLanes;
+    __builtin_prefetch(block.to[first + r] + at, 1);
     sum = tap > 0 ? load(block.to[first + r] + at) : bias ? load(bias + at) : Floats{};
   });
   for (; tap < tap_end; ++tap) {
@@ -305,6 +318,7 @@ void multiply(
   const std::int64_t run = p.run();
   const std::int64_t most = std::clamp<std::int64_t>(tiles().pixels / kTileRows, 2, 64) * kTileRows;
   const std::int64_t block_rows = run < pixels ? most : most / 2;
+  const bool fetches = !p.by_place();  // else x was copied just now
   Block block;
   const auto multiply_block = [&](std::int64_t pixel,
                                   std::int64_t rows,
@@ -315,6 +329,10 @@ void multiply(
     for (std::int64_t begin = 0, end = 0; begin < rows; begin = end) {
       end = std::min(rows, begin + run - (pixel + begin) % run);
       for_each_piece<kTileRows>(end - begin, [&](std::int64_t first, auto tile_rows) {
+        if (fetches && column == 0 && tap == 0) {
+          const std::int64_t next = begin + first + tile_rows;
+          fetch(p, block, next, std::min(rows, next + tile_rows));
+        }
         multiply_tile<tile_rows>(p, block, begin + first, tap, tap_end, zeros, w, bias, column);
       });
     }
@@ -377,21 +395,31 @@ struct GradientBlock {
     }
   }
 
-  /// dy (images, pixels, O) as tiles of O, each (places, rows).
+  /// dy (images, pixels, O) as tiles of O, each (places, rows): some places at a time for all tiles, so that their lines
+  /// are still in the cache for the next tile.
   void pack_dy(const float* dy, float* packed) const {
+    constexpr std::int64_t kEach = 8;
     const std::int64_t pixels = p.height_out * p.width_out;
-    for_each_piece<kTileRows>(p.channels_out, [&](std::int64_t o, auto rows) {
-      float* to = packed + o * pixels_out();
-      for (std::int64_t pixel = 0; pixel < pixels; ++pixel) {
-        for (std::int64_t b = 0; b < count; ++b) {
-          // Not copy_n, which calls a function for these few bytes.
-          std::memcpy(to,
-                      dy + ((first + b) * pixels + pixel) * p.channels_out + o,
-                      int{rows} * sizeof(float));
-          to += int{rows};
-        }
+    for (std::int64_t begin = 0; begin < pixels_out(); begin += kEach) {
+      const std::int64_t each = std::min(kEach, pixels_out() - begin);
+      const float* from[kEach];
+      for (std::int64_t i = 0; i < each; ++i) {
+        const std::int64_t image = first + (begin + i) % count;
+        from[i] = dy + (image * pixels + (begin + i) / count) * p.channels_out;
       }
-    });
+      for_each_piece<kTileRows>(p.channels_out, [&](std::int64_t o, auto rows) {
+        float* to = packed + o * pixels_out() + begin * rows;
+        // A vector at once, whose end the next place overwrites, but where it would reach beyond the channels.
+        const bool vector = rows <= kLanes && o + kLanes <= p.channels_out;
+        const std::int64_t vectors = vector ? each - 1 : 0;
+        for (std::int64_t i = 0; i < vectors; ++i) {
+          store(to + i * rows, load(from[i] + o));
+        }
+        for (std::int64_t i = vectors; i < each; ++i) {  // copy_n would call a function
+          std::memcpy(to + i * rows, from[i] + o, int{rows} * sizeof(float));
+        }
+      });
+    }
   }
 };
 

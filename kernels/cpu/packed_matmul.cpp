@@ -211,17 +211,20 @@ void pack_panels(Stream& /*stream*/, const Tensor& b, bool transpose_b, const Te
 
 void multiply_by_panels(
     Stream& /*stream*/, const Tensor& a, const Tensor& panels, const Tensor& c, bool accumulate) {
+  const float* const left = a.data<float>();
+  const float* const right = panels.data<float>();
+  float* const to = c.data<float>();
   const std::int64_t inner = a.shape()[1];
   const std::int64_t columns = c.shape()[1];
   for (std::int64_t n = 0; n < columns; n += kWidth) {
     for_each_piece<kRowsApart>(c.shape()[0], [&](std::int64_t first, auto rows) {
-      multiply_tile<rows>(a.data<float>() + first * inner,
+      multiply_tile<rows>(left + first * inner,
                           RowsApart{inner},
                           1,
-                          panels.data<float>() + n * inner,
+                          right + n * inner,
                           inner,
                           {.add_to_c = accumulate, .bias = nullptr},
-                          c.data<float>() + first * columns + n,
+                          to + first * columns + n,
                           columns,
                           std::min(kWidth, columns - n));
     });
