@@ -5,6 +5,7 @@
 #include "messages/bounds.hpp"
 #include "runtime/cluster/channel.hpp"
 #include "runtime/cluster/halts.hpp"
+#include "runtime/system/driver.hpp"
 #include "runtime/system/others.hpp"
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -21,6 +23,9 @@ namespace troupe {
 std::set<std::int32_t> replicas_of(const Cast& cast,
                                    const std::vector<int>& process_of,
                                    int process);
+
+/// What machines say of themselves in a run that has stalled, between processes.
+using Told = std::vector<std::pair<ActorId, Standstill>>;
 
 class Cluster : public Others {
  public:

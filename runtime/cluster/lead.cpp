@@ -4,7 +4,6 @@
 #include "kernels/wording.hpp"
 #include "runtime/cluster/meeting.hpp"
 #include "runtime/cluster/record_batches.hpp"
-#include "runtime/cluster/standstills.hpp"
 #include "runtime/system/theatre.hpp"
 #include "runtime/system/trace.hpp"
 
@@ -164,7 +163,7 @@ void Lead::take_bye(int from) {
 void Lead::take_explained(int from, Parcel parcel) {
   Told told;
   Archive a(std::move(parcel.content));
-  archive(a, told);
+  a(told);
   a.expect_end();
   const std::lock_guard lock(mutex_);
   Member& member = members_.at(from);

@@ -3,7 +3,6 @@
 #include "kernels/instruction_set.hpp"
 #include "runtime/cluster/local_socket.hpp"
 #include "runtime/cluster/record_batches.hpp"
-#include "runtime/cluster/standstills.hpp"
 #include "runtime/system/standing_still.hpp"
 #include "runtime/system/trace.hpp"
 #include "wire.pb.h"
@@ -316,7 +315,7 @@ void Node::tell_of_standstill(std::uint32_t question) {
     }
   }
   Archive a;
-  archive(a, told);
+  a(told);
   post(kLead, {.kind = ParcelKind::explained, .recipient = question, .content = a.take()});
 }
 

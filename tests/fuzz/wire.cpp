@@ -11,10 +11,12 @@
 #include "runtime/cluster/held_parcels.hpp"
 #include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/shared_memory.hpp"
-#include "runtime/cluster/standstills.hpp"
+#include "runtime/system/driver.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 namespace troupe::fuzz {
 namespace {
@@ -39,8 +41,8 @@ void take(Parcel parcel, StateReader& reader) {
       }
     }
   } else if (parcel.kind == ParcelKind::explained) {
-    Told told;
-    archive(a, told);
+    std::vector<std::pair<ActorId, Standstill>> told;
+    a(told);
   } else {
     std::string text;
     a(text);

@@ -1,9 +1,0 @@
-#include "runtime/cluster/standstills.hpp"
-
-namespace troupe {
-
-void archive(Archive& a, Told& told) {
-  a(told);
-}
-
-}  // namespace troupe
