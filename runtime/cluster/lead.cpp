@@ -277,13 +277,13 @@ bool Lead::was_ended_by_loss(const Ending& ending) const {
       members_.begin(), members_.end(), [](const auto& entry) { return entry.second.gone; });
   const bool lost = ending.loss == LossKind::process || ending.loss == LossKind::stall;
   return ending.exit_code == static_cast<int>(ErrorKind::lost) &&
-         (missing_process_ > 0 || (gone && lost));
+         (missing_process() > 0 || (gone && lost));
 }
 
 /// Decides whether a run that has ended so is to begin again.
 void Lead::decide_restart(const Ending& ending) {
   const std::lock_guard lock(mutex_);
-  has_lost_ = missing_process_ > 0 ||
+  has_lost_ = missing_process() > 0 ||
               std::ranges::any_of(members_, [](const auto& entry) { return entry.second.gone; });
   restarts_ = c_.may_restart && asked_to_stop() == 0 && was_ended_by_loss(ending);
 }

@@ -72,11 +72,14 @@ class Lead final : public Cluster {
     int returns_max = 0;          // how often each lost process is replaced while the run goes on
     std::string why_no_return{};  // why none can be replaced; empty: each can
     std::function<void(const std::string&)> tell_user{};  // shows a line; called by any thread
-    /// Shows which process is waited for before the run begins; called often, once two seconds have passed.
+    /// Shows who is waited for before the run begins; called often, by one thread at a time, once two seconds have passed.
     std::function<void(const std::string&)> tell_waiting{};
     std::function<int()> interrupts{};  // how often the user has interrupted; called by any thread
     Limits limits{};
   };
+
+  /// So many processes are reached at a time, or asked what their clocks show.
+  static constexpr std::ptrdiff_t kAtOnce = 32;
 
   explicit Lead(Config config);
   /// Ends all processes that still run.
@@ -85,13 +88,13 @@ class Lead final : public Cluster {
   Lead& operator=(const Lead&) = delete;
 
   /// Starts the other processes or connects to them; returns when each has read the experiment and its data. Error: of
-  /// the kind that a process has told, if it cannot take part; (lost) if one does not answer in time, is not the expected
-  /// one, or the user has interrupted; (usage) if a host needs credentials and none were given. The calling thread must
-  /// live as long as the run.
+  /// the kind that a process has told, if it cannot take part; (lost) if some do not answer in time, which are all named, or one
+  /// is not the expected one, or the user has interrupted; (usage) if a host needs credentials and none were given. The
+  /// calling thread must live as long as the run.
   Result<void> start();
 
-  /// After start() has failed: the process that is missing; 0: it failed for another reason.
-  int missing_process() const { return missing_process_; }
+  /// After start() has failed: the process that is missing, the first one of several; 0: it failed for another reason.
+  int missing_process() const;
 
   /// After the run: whether a process was lost.
   bool has_lost() const { return has_lost_; }
@@ -144,14 +147,20 @@ class Lead final : public Cluster {
     std::string key{};
   };
 
+  using Work = std::function<Result<void>(int number, Member& member)>;
+
   Patience patience() const;
+  void be_patient();
+  void tell_of_waiting() const;
+  Result<void> for_all(std::ptrdiff_t at_once, bool hears_all, const Work& work);
   std::string name_of(int number) const override;
   void distrust(int number, const std::string& why) override;
 
   bool on_hosts() const { return c_.meeting || !c_.hosts.empty(); }
 
-  Result<StartedProcess> obtain_process(int number);
-  Result<StartedProcess> connect_to_node(const HostPlace& place) const;
+  bool listens(int number) const;
+  Result<StartedProcess> obtain_process(int number, const Patience& patience);
+  Result<StartedProcess> connect_to_node(const HostPlace& place, Patience patience) const;
   std::string end_process_of(Member& member, double seconds = 0) const;
   Error why_not_joined(Member& member, int number, Talk how);
   Result<void> invite(Member& member, int number, std::uint32_t life);
@@ -212,12 +221,15 @@ class Lead final : public Cluster {
   std::map<int, Member> members_;  // by number of the process, from 1
   std::map<int, std::string>
       instructions_;  // of the CPU kernels of those that take part, and its own
-  int missing_process_ = 0;
   bool has_lost_ = false;
   bool restarts_ = false;
 
   mutable std::mutex names_mutex_;
   std::map<int, std::string> come_from_;  // addresses of processes that have come by themselves
+
+  mutable std::mutex start_mutex_;  // guards this
+  std::set<int> awaited_;  // while the run begins; those that have failed to take part remain
+  std::atomic<bool> failing_{false};  // one has, and the others are not waited for
 
   mutable std::mutex mutex_;  // guards Member, but for `process`, and all below
   std::condition_variable changed_;

@@ -105,7 +105,7 @@ Result<Lead::Newcomer> Lead::obtain_newcomer(int number, std::uint32_t life) {
     if (c_.meeting) {
       c_.meeting->let_again(number);
     }
-    auto summoned = obtain_process(number);
+    auto summoned = obtain_process(number, patience());
     TROUPE_TRY(summoned);
     Member member{.process = *std::move(summoned), .patience = patience(), .newcomer = true};
     auto newcomer = obtain_newcomer(member, number, life);

@@ -26,15 +26,6 @@ Error start_lost(const std::string& what) {
 
 }  // namespace
 
-Patience Lead::patience() const {
-  return {.until = Clock::now() + c_.limits.join, .given_up = [this, since = Clock::now()] {
-            if (c_.tell_waiting && missing_process_ > 0 && Clock::now() - since >= kWaitsUntold) {
-              c_.tell_waiting("waiting for " + name_of(missing_process_));
-            }
-            return closed_ || asked_to_stop() > 0;
-          }};
-}
-
 /// "process 1", "process 1 on beta:7000"
 std::string Lead::name_of(int number) const {
   const auto at = static_cast<std::size_t>(number - 1);
@@ -46,10 +37,16 @@ std::string Lead::name_of(int number) const {
   return concat("process ", number, where.empty() ? "" : " on ", where);
 }
 
+/// Whether the lead connects to the node of process `number`.
+bool Lead::listens(int number) const {
+  return !c_.meeting && !c_.hosts.empty() &&
+         c_.hosts.at(static_cast<std::size_t>(number - 1)).address.port > 0;
+}
+
 /// Starts process `number`, connects to its node, or waits until it comes by itself.
-Result<StartedProcess> Lead::obtain_process(int number) {
+Result<StartedProcess> Lead::obtain_process(int number, const Patience& patience) {
   if (c_.meeting) {
-    auto arrived = c_.meeting->await(number, patience());
+    auto arrived = c_.meeting->await(number, patience);
     TROUPE_TRY(arrived);
     const std::lock_guard lock(names_mutex_);
     come_from_[number] = arrived->where;
@@ -59,13 +56,12 @@ Result<StartedProcess> Lead::obtain_process(int number) {
     return start_process(c_.program);
   }
   const HostPlace& place = c_.hosts.at(static_cast<std::size_t>(number - 1));
-  return place.address.port > 0 ? connect_to_node(place)
-                                : start_over_ssh(place.address.host, place.program);
+  return listens(number) ? connect_to_node(place, patience)
+                         : start_over_ssh(place.address.host, place.program);
 }
 
 /// Connects to a node that listens.
-Result<StartedProcess> Lead::connect_to_node(const HostPlace& place) const {
-  Patience patience = this->patience();
+Result<StartedProcess> Lead::connect_to_node(const HostPlace& place, Patience patience) const {
   patience.until = Clock::now() + c_.limits.reach;
   const Nearness within_reach = c_.credentials ? Nearness::anywhere : Nearness::this_machine;
   const auto socket = connect_to(place.address, within_reach, patience);
@@ -102,30 +98,33 @@ Error Lead::why_not_joined(Member& member, int number, Talk how) {
 
 Result<void> Lead::start() {
   for (int number = 1; number < c_.processes; ++number) {
-    missing_process_ = number;
-    auto started = obtain_process(number);
-    if (!started) {
-      return asked_to_stop() > 0 ? start_lost("interrupted before the run began") : started.error();
-    }
-    members_[number].process = *std::move(started);
+    members_.try_emplace(number);
   }
+  const auto obtain = [this](int number, Member& member) -> Result<void> {
+    auto started = obtain_process(number, member.patience);
+    TROUPE_TRY(started);
+    member.process = *std::move(started);
+    return {};
+  };
+  be_patient();
+  // What is started here ends with the thread that has started it.
+  TROUPE_TRY(for_all(1, false, [&](int number, Member& member) {
+    return listens(number) ? Result<void>() : obtain(number, member);
+  }));
+  TROUPE_TRY(for_all(kAtOnce, true, [&](int number, Member& member) {
+    return listens(number) ? obtain(number, member) : Result<void>();
+  }));
   if (c_.meeting) {
     c_.meeting->begin();
   }
-  for (auto& [number, member] : members_) {
-    missing_process_ = number;
-    member.patience = patience();
-    TROUPE_TRY(invite(member, number, 0));
-  }
+  be_patient();
   std::vector<proto::Connect> where(static_cast<std::size_t>(c_.processes));
-  for (auto& [number, member] : members_) {
-    missing_process_ = number;
-    TROUPE_TRY(join(member, number, where));
-  }
-  for (auto& [number, member] : members_) {
-    missing_process_ = number;
-    TROUPE_TRY(tell_endpoints(member, number, where));
-  }
+  TROUPE_TRY(
+      for_all(1, false, [&](int number, Member& member) { return invite(member, number, 0); }));
+  TROUPE_TRY(
+      for_all(1, false, [&](int number, Member& member) { return join(member, number, where); }));
+  TROUPE_TRY(for_all(
+      1, false, [&](int number, Member& member) { return tell_endpoints(member, number, where); }));
   channel_.make_room(c_.processes - 1);
   for (const auto& [number, endpoint] : where[kLead].endpoints()) {
     const auto key = where[kLead].keys().find(number);
@@ -134,7 +133,6 @@ Result<void> Lead::start() {
                      key == where[kLead].keys().end() ? "" : key->second,
                      members_.at(static_cast<int>(number)).process.pid);
   }
-  missing_process_ = 0;
   return {};
 }
 
@@ -284,17 +282,18 @@ Result<void> Lead::begin(Member& member, int number, std::chrono::nanoseconds ah
 
 Result<void> Lead::open(Theatre& theatre) {
   theatre_ = &theatre;
-  std::map<int, std::chrono::nanoseconds> ahead;
-  for (auto& [number, member] : members_) {
-    missing_process_ = number;
-    member.patience = patience();
+  std::vector<std::chrono::nanoseconds> ahead(static_cast<std::size_t>(c_.processes));
+  be_patient();
+  const auto stand = for_all(kAtOnce, false, [&](int number, Member& member) -> Result<void> {
     const auto clock = await_machines(member, number);
-    if (!clock && asked_to_stop() > 0) {
-      theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
-    }
     TROUPE_TRY(clock);
-    ahead[number] = *clock;
+    ahead[static_cast<std::size_t>(number)] = *clock;
+    return {};
+  });
+  if (!stand && asked_to_stop() > 0) {
+    theatre.end({.exit_code = 130, .cause = "interrupted", .weights = {}});
   }
+  TROUPE_TRY(stand);
   theatre.start = Clock::now();
   Channel::Events events{.parcel = [this](int from, Parcel parcel) { on(from, std::move(parcel)); },
                          .broken =
@@ -307,12 +306,10 @@ Result<void> Lead::open(Theatre& theatre) {
                              [this](int descriptor) {
                                readable(descriptor);
                              }};
-  for (auto& [number, member] : members_) {
-    missing_process_ = number;
-    TROUPE_TRY(begin(member, number, ahead[number]));
+  TROUPE_TRY(for_all(1, false, [&](int number, Member& member) {
     events.watched.push_back(member.process.stream->descriptor());
-  }
-  missing_process_ = 0;
+    return begin(member, number, ahead[static_cast<std::size_t>(number)]);
+  }));
   vigil_.emplace(c_.limits.silence, Clock::now());
   halted_ = resumes();  // then all machines wait for their state first
   halted_since_ = Clock::now();

@@ -21,6 +21,7 @@
 #include <fstream>
 #include <iostream>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -42,6 +43,7 @@ struct Costs {
   double threads = 0;
   double mebibytes = 0;  // of resident memory
   double busy = 0;       // seconds of CPU time in a second, of that time
+  double busiest = 0;    // the same of the busiest thread, which serves the lead's channels
   double heard = 0;      // bytes that the lead has heard in a second, the same
 };
 
@@ -89,6 +91,17 @@ double cpu_seconds() {
   ::getrusage(RUSAGE_SELF, &used);
   return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
          static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+}
+
+/// By thread of this program: the CPU time that it has had, in seconds.
+std::map<std::string, double> cpu_of_threads() {
+  std::map<std::string, double> all;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    double nanoseconds = 0;
+    std::ifstream(thread.path() / "schedstat") >> nanoseconds;
+    all[thread.path().filename()] = nanoseconds * 1e-9;
+  }
+  return all;
 }
 
 void play_node(const HostAddress& lead, int number, int processes) {
@@ -162,10 +175,17 @@ Costs costs_of(int processes, std::chrono::duration<double> idle) {
   costs.start = std::chrono::duration<double>(Clock::now() - begin).count();
   const double cpu = cpu_seconds();
   const std::uint64_t bytes = bytes_heard(lead);
+  const auto looked = Clock::now();
+  const auto threads = cpu_of_threads();
   std::this_thread::sleep_for(idle);
-  const double time = std::max(idle.count(), 1e-9);
+  const double time = std::chrono::duration<double>(Clock::now() - looked).count();
   costs.busy = (cpu_seconds() - cpu) / time;
   costs.heard = static_cast<double>(bytes_heard(lead) - bytes) / time;
+  for (const auto& [thread, seconds] : cpu_of_threads()) {
+    if (const auto before = threads.find(thread); before != threads.end()) {
+      costs.busiest = std::max(costs.busiest, (seconds - before->second) / time);
+    }
+  }
   costs.descriptors += entries_of("/proc/self/fd");
   costs.threads += entries_of("/proc/self/task");
   costs.mebibytes += resident();
@@ -202,8 +222,8 @@ TEST_CASE("what a run of so many processes costs", "[.measure]") {
   const Costs costs = costs_of(processes, 4s);
   std::cout << processes << " processes: start " << costs.start << " s, descriptors "
             << costs.descriptors << ", threads " << costs.threads << ", memory " << costs.mebibytes
-            << " MiB, idle " << costs.busy << " CPU s/s, the lead hears " << costs.heard
-            << " B/s\n";
+            << " MiB, idle " << costs.busy << " CPU s/s, of which the lead's channels "
+            << costs.busiest << ", the lead hears " << costs.heard << " B/s\n";
 }
 
 }  // namespace many_test
