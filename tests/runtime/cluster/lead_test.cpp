@@ -564,8 +564,14 @@ TEST_CASE("a goodbye before the end is not believed, and the Director hears of a
   CHECK(children().empty());
 }
 
-/// What the Director hears of process 1 of a run that stands still once.
-std::string loss_in_a_halt(Lead::Config c, const std::function<int()>& interrupts) {
+/// What the Director hears of process 1 of a run that stands still once. `interrupts`: of the user, by the time since then.
+std::string loss_in_a_halt(
+    Lead::Config c, const std::function<int(std::chrono::steady_clock::duration)>& interrupts) {
+  using Clock = std::chrono::steady_clock;
+  std::atomic<Clock::time_point> halted = Clock::time_point::max();
+  const auto so_far = [&] {
+    return interrupts(Clock::now() - halted.load());
+  };
   std::string cause;
   Cast cast = cast_of(
       2,
@@ -578,15 +584,19 @@ std::string loss_in_a_halt(Lead::Config c, const std::function<int()>& interrupt
         }
       },
       [](Message, double, Effects&) {});
-  c.interrupts = interrupts;
+  c.interrupts = so_far;
   Lead lead(std::move(c));
   REQUIRE(lead.start());
   Ledger ledger;
   bool due = true;
   run_on_threads(cast,
                  ledger,
-                 {.interrupts = interrupts,
-                  .snapshot_due = [&due] { return std::exchange(due, false); },
+                 {.interrupts = so_far,
+                  .snapshot_due =
+                      [&] {
+                        halted = due ? Clock::now() : halted.load();
+                        return std::exchange(due, false);
+                      },
                   .snapshot = [](const StandingRun&) {},
                   .others = &lead});
   return cause;
@@ -597,13 +607,11 @@ TEST_CASE("a process that lives and does not come to rest holds nobody up for ev
   c.limits.end = 300ms;
   SECTION("it is given up") {
     c.limits.halt = 300ms;
-    CHECK(loss_in_a_halt(std::move(c), [] { return 0; }) ==
+    CHECK(loss_in_a_halt(std::move(c), [](auto) { return 0; }) ==
           "process 1 has not come to rest in time");
   }
   SECTION("one interrupt ends the halt, two the run") {
-    const auto begin = std::chrono::steady_clock::now();
-    CHECK(loss_in_a_halt(std::move(c), [begin] {
-            const auto past = std::chrono::steady_clock::now() - begin;
+    CHECK(loss_in_a_halt(std::move(c), [](auto past) {
             return past > 1500ms ? 2 : past > 1s ? 1 : 0;
           }).empty());
   }
