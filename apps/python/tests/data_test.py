@@ -86,3 +86,8 @@ def test_values_are_targets_where_they_are_no_integers():
 def test_what_is_wrong_with_data_is_told(x, y, classes):
     with pytest.raises(troupe.DataError):
         troupe.arrays(x, y, X, Y, classes=classes)
+
+
+def test_what_is_wrong_with_arrays_is_told_in_a_sentence(fails):
+    assert "x comes first, then y" in fails(troupe.DataError, lambda: troupe.arrays(Y, X))
+    assert "one sample is too few" in fails(troupe.DataError, lambda: troupe.arrays(X[:1], Y[:1]))

@@ -70,6 +70,8 @@ def test_experiments_side_by_side_by_name_and_as_they_are(fails, tmp_path):
     mine = troupe.sim(stash, optimizer={"learning_rate": 0.2}, seed=2)
     assert mine.sha256 in set(runs["weights_sha256"])
     assert "begins anew" in fails(troupe.UsageError, lambda: troupe.compare(stash, out=tmp_path / "out"))
+    assert "varied by vary=" in fails(troupe.UsageError, lambda: troupe.compare(stash, {"optimizer.learning_rate": [0.1, 0.2]}))
+    assert len(troupe.compare(stash, vary={"pipeline.weights": "latest"}).runs()) == 1
 
 
 def test_names_are_kept_where_a_folder_has_an_equals_sign(monkeypatch, tmp_path):
@@ -94,6 +96,10 @@ def test_figures():
     assert [len(line.get_xdata()) for line in points.lines] == [1] * 4 and points.get_xlabel() == "staleness mean"
     assert losses.lines[0].get_ydata().tolist() == run.losses.tolist() and losses.lines[1].get_label() == "test"
     assert made.plot("seconds", "train_loss", ax=losses) is losses
+    assert run.plot("epochs", ax=losses) is losses  # as a comparison calls it
+    for plot in (made.plot, run.plot):
+        with pytest.raises(ValueError, match="plot: 'staleness' is no"):
+            plot("staleness")
 
 
 def test_what_is_told_before_a_run():

@@ -142,6 +142,13 @@ def test_a_cell_may_be_run_again():
     assert one != half and define(1) == one
 
 
+def test_options_of_a_function_come_by_keyword_alone_and_have_defaults():
+    with pytest.raises(TypeError, match=r"slips: half_life is no option.*write \*, before it"):
+        troupe.rule("slips")(lambda of, update, half_life=4.0: 1)
+    with pytest.raises(TypeError, match="slips: the option half_life has no default"):
+        troupe.rule("slips")(lambda of, update, *, half_life: 1)
+
+
 def test_an_exception_in_a_scheme_is_the_cause(fails):
     class Bad(troupe.Rule):
         name, summary, bears_delay = "bad", "fails", True

@@ -437,7 +437,14 @@ class Folds(nn.Module):
     (lambda: Network(nn.Identity(), Folds(), nn.Flatten()), "gives a Tensor of 6 dimensions"),
     (lambda: Network(*[nn.BatchNorm2d(3)] * 2, nn.Flatten()), "module 1 has the buffer '0.running_mean' of another one"),
     (lambda: Network(nn.Flatten(), loss=nn.AdaptiveLogSoftmaxWithLoss(192, 10, [5])), "loss: it has parameters of its own"),
-    (lambda: Network(nn.Flatten(), nn.LazyLinear(10)), "lazy module")])
+    (lambda: Network(nn.Flatten(), nn.LazyLinear(10)), "lazy module"),
+    (lambda: Network(nn.Flatten), "Flatten'> has not been made"),
+    (lambda: nn.Linear(192, 10), "a Linear is no troupe.torch.Network"),
+    (lambda: Network(nn.Flatten(), nn.Linear(192, 10, device="meta")), "weight is on meta"),
+    (lambda: Network(nn.Flatten(), nn.Linear(192, 10).double()), "float64, and what is trained is float32"),
+    (lambda: Network(nn.Flatten(), nn.Linear(3, 10)), r"module 1 does not take samples of \(192,\): RuntimeError"),
+    (lambda: Network(nn.Flatten(), nn.Linear(192, 9)), r"gives \(9,\) for a sample, and the data's targets want 10"),
+    (lambda: Network(nn.Flatten(), nn.AdaptiveAvgPool1d(10)), "none of the network's modules has a parameter")])
 def test_what_is_no_layer_is_refused(make, sentence):
     x, y = images()
     with pytest.raises(troupe.UsageError, match=sentence):

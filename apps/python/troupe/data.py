@@ -79,7 +79,7 @@ def _image(image: Any, what: str) -> np.ndarray:
 def _prepared(given: Any, what: str) -> np.ndarray:
     """int32 or float32."""
     try:
-        x = np.asarray(given)
+        x = np.asarray(given.detach().cpu() if hasattr(given, "detach") else given)
     except ValueError as error:
         raise DataError(f"{what}: its parts are of different lengths or shapes; pad, cut, resize or convert them to one") from error
     if x.dtype.kind in "US":
@@ -115,6 +115,9 @@ def _check(x: np.ndarray, y: np.ndarray, classes: int, of: str) -> None:
     for name, array in ((f"x of the {of} samples", x), (f"y of the {of} samples", y)):
         if array.dtype == np.float32 and not np.isfinite(array).all():
             raise DataError(f"{name} has a number that is not finite")
+    if x.dtype == np.int32 and not classes:
+        raise DataError(f"x of the {of} samples is whole numbers, which are tokens, and its targets are no labels; x comes first, then y; "
+                        "x.astype('float32') makes numbers of tokens")
     for name, array in (("label", y if classes else None), ("token", x if x.dtype == np.int32 else None)):
         if array is not None and (array.min() < 0 or array.max() >= classes):
             more = "; classes counts labels and tokens alike" if name == "token" else ""
@@ -127,6 +130,8 @@ def arrays(x: Any, y: Any, x_test: Any = None, y_test: Any = None, *, classes: i
     are tokens, in [0, classes) as well. Without a test set the last tenth is one."""
     x, y = _inputs(x, "x", 2), _prepared(y, "y")
     if x_test is None:
+        if len(x) == 1:
+            raise DataError("one sample is too few: without x_test and y_test the last tenth is test data")
         n = len(x) - max(1, len(x) // 10)
         x, x_test, y, y_test = x[:n], x[n:], y[:n], y[n:]
     else:

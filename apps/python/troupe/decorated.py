@@ -17,6 +17,11 @@ def _decorator(base: type[schemes._Scheme], method: str, doc: str) -> Callable[.
                 return function(*lead(self), *arguments, **self.options)
 
             takes = inspect.signature(function).parameters.values()
+            for one in takes:
+                if one.kind is one.POSITIONAL_OR_KEYWORD and one.default is not one.empty:
+                    raise TypeError(f"{name}: {one.name} is no option, as it is no argument by keyword alone; write *, before it")
+                if one.kind is one.KEYWORD_ONLY and one.default is one.empty:
+                    raise TypeError(f"{name}: the option {one.name} has no default")
             options = [schemes.Option(one.name, one.default) for one in takes if one.kind is one.KEYWORD_ONLY]
             summary = (inspect.getdoc(function) or function.__name__).splitlines()[0]
             type(function.__name__, (base,), {"summary": summary, "options": options, "__doc__": function.__doc__, **of_base, **facts,

@@ -155,6 +155,9 @@ class Run:
     def plot(self, x: str = "step", ax: Any = None) -> Any:
         """The losses of training and test data by matplotlib, on `ax` or new axes, which are returned. `x`: "step", "epoch" or
         "seconds"."""
+        x = {"updates": "step", "epochs": "epoch"}.get(x, x)  # a comparison's words
+        if x not in ("step", "epoch", "seconds"):
+            raise ValueError(f'plot: {x!r} is none of "step", "epoch" and "seconds"')
         ax = ax or _axes()
         for kind, style in (("train", "-"), ("evaluation", "o-")):
             table = self.metrics(kind)
@@ -166,7 +169,7 @@ class Run:
         s = self.summary
         late = [(of["mean"], of["max"]) for of in s["staleness"].values()]
         return {"name": s["experiment"].get("name", ""), "outcome": s["outcome"], "clock": s["clock"],
-                "updates": s["updates"], "train_loss": s["train_loss"], "test_loss": s["test_loss"],
+                "updates": s["updates"], "seconds": s["seconds"], "train_loss": s["train_loss"], "test_loss": s["test_loss"],
                 "test_accuracy": s["test_accuracy"], "samples_per_second": s["samples_per_second"],
                 "staleness": max(late)[0] if late else None, "staleness_max": max(m for _, m in late) if late else None}
 
@@ -209,12 +212,17 @@ class Comparison:
         accuracy or test_loss."""
         curves = self.curves
         table = curves if x in curves else self.runs()
-        y, ax = y or self.results["measure"], ax or _axes()
+        y = y or self.results["measure"]
+        for name in (x, y):
+            if name not in table:
+                raise ValueError(f"plot: {name!r} is no column of {'curves' if table is curves else 'runs()'}: {', '.join(table)}")
+        ax = ax or _axes()
         for number, scheme in enumerate(dict.fromkeys(table["scheme"])):
             of = table["scheme"] == scheme
             for label, seed in zip([scheme, *[None] * len(table)], dict.fromkeys(table["seed"][of])):
                 here = of & (table["seed"] == seed)
-                ax.plot(table[x][here], table[y][here], "-" if table is curves else "o", color=f"C{number}", label=label)
+                ax.plot(table[x][here], table[y][here], "-" if table is curves else "osv^D<>Pp"[number % 9], color=f"C{number}", label=label,
+                        **({} if table is curves else {"alpha": 0.6, "markersize": 9}))  # points may lie on one another
         return _labelled(ax, x, y)
 
     def __repr__(self) -> str:

@@ -42,6 +42,9 @@ class Experiment:
             base = base.base
         self.base, self.sets = str(base), more
         self.data = None if data is None else dataset(data)
+        if network is not None and not hasattr(network, "assignments"):
+            raise UsageError(f"network: a {type(network).__name__} is no troupe.torch.Network; Network(*modules) makes one, and "
+                             "from_torch(module, example)")
         self.network = network
 
     def words(self) -> list[str]:
@@ -162,6 +165,8 @@ def resume(folder: str | Path, sets: Sets | Mapping[str, Any] | Sequence[str] = 
     home = Path(folder).resolve()
     if home.parent.name == "checkpoints":
         home = home.parent.parent
+    if not (home / "metrics.jsonl").exists():
+        raise FileNotFoundError(f"{home} has no metrics.jsonl: it is not the folder of a run")
     with open(home / "metrics.jsonl") as lines:
         verb = "sim" if json.loads(next(lines))["clock"] == "virtual" else "run"
     more = assignments(sets) + assignments(keys)
@@ -184,6 +189,10 @@ def _named(experiments: Iterable[Any], files: Path) -> list[str]:
     for given in experiments:
         named += given.items() if isinstance(given, Mapping) else ((None, one) for one in
                                                                    (given if isinstance(given, (list, tuple)) else [given]))
+    for label, one in named:
+        if not isinstance(one, (str, Path, Experiment)):
+            raise UsageError(f"compare: {label or 'an experiment'} is a {type(one).__name__}, and no Experiment, preset or file; keys are "
+                             "varied by vary={key: values} and set by sets={key: value}")
     made = [one for _, one in named if isinstance(one, Experiment)]
     words: dict[str, str] = {}
     for number, (label, one) in enumerate(named):
@@ -214,7 +223,7 @@ def compare(*experiments: Any, vary: Mapping[str, Iterable[Any]] | None = None, 
         words = ["compare", *_named(experiments, Path(files)), *common, "--seeds", str(seeds), "--clock", clock, "--out",
                  str(folder)]
         for key, values in (vary or {}).items():
-            words += ["--vary", f"{key}={','.join(text_of(value) for value in values)}"]
+            words += ["--vary", f"{key}={','.join(text_of(value) for value in ([values] if isinstance(values, str) else values))}"]
         words += [*(["--target", str(target)] if target is not None else []), *(["--jobs", str(jobs)] if jobs else [])]
         return Comparison(folder, _command(words, progress), kept)
 

@@ -54,6 +54,15 @@ class Network:
 
     def __init__(self, *modules: nn.Module, names: Sequence[str] | None = None,
                  loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None) -> None:
+        for module in modules:
+            if not isinstance(module, nn.Module):
+                a_class = isinstance(module, type) and issubclass(module, nn.Module)
+                raise UsageError(f"Network: {module!r} {'has not been made; call it' if a_class else 'is no module of torch'}")
+            for key, t in module.named_parameters():
+                if t.device.type != "cpu":
+                    raise UsageError(f"Network: {key} is on {t.device}, and networks of torch modules run on CPUs alone so far: module.cpu()")
+                if t.requires_grad and t.dtype != torch.float32:
+                    raise UsageError(f"Network: {key} is {t.dtype}, and what is trained is float32: module.float()")
         self.modules, self.loss = modules, loss
         if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
             raise UsageError("loss: it has parameters of its own, which nobody would train; put them into a module, or freeze them "
@@ -117,13 +126,23 @@ class Network:
         for name, module, names in zip(self.names, self.modules, self._names()):
             if not made and any(isinstance(m, nn.Embedding) for m in module.modules()):
                 x = x.int()
-            made.append(Layer(name, module, x, names, shared))
+            try:
+                made.append(Layer(name, module, x, names, shared))
+            except UsageError:
+                raise
+            except Exception as error:
+                raise UsageError(f"module {name} does not take samples of {tuple(x.shape[1:])}: {type(error).__name__}: {error}") from error
             for buffer, *_ in made[-1].buffers:
                 if buffer in buffers:
                     raise UsageError(f"module {name} has the buffer {buffer!r} of another one, and each layer keeps its own; put what "
                                      "they share into one module")
                 buffers.add(buffer)
             x = torch.zeros(2, *made[-1].output)
+        if made and not uses:
+            raise UsageError("none of the network's modules has a parameter to train")
+        if made and self.loss is None and outputs not in (x[0].numel(), x.shape[-1]):
+            raise UsageError(f"the network gives {tuple(x.shape[1:])} for a sample, and the data's targets want {outputs}: whole-number targets "
+                             "are labels from 0 on, which want an output each, other targets are values: y.astype('int32') makes labels")
         return made
 
     def judge(self, outputs: Any, targets: Any, gradient: Any, stream: Any) -> tuple[float, int]:
