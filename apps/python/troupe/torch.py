@@ -60,7 +60,8 @@ class Network:
                 raise UsageError(f"Network: {module!r} {'has not been made; call it' if a_class else 'is no module of torch'}")
             for key, t in module.named_parameters():
                 if t.device.type != "cpu":
-                    raise UsageError(f"Network: {key} is on {t.device}, and networks of torch modules run on CPUs alone so far: module.cpu()")
+                    raise UsageError(f"Network: {key} is on {t.device}; a network is made on the CPU (module.cpu()), and placement.devices "
+                                     "says where it computes")
                 if t.requires_grad and t.dtype != torch.float32:
                     raise UsageError(f"Network: {key} is {t.dtype}, and what is trained is float32: module.float()")
         self.modules, self.loss = modules, loss
