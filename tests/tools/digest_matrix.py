@@ -47,7 +47,7 @@ TASKS = {
     "gpt": f"model {{ gpt {{ layers: 2 width: 8 heads: 2 }} }} {TEXT} {RATE}",
     "untied": f"model {{ gpt {{ layers: 1 width: 8 heads: 2 tied: false dropout: 0.1 }} }} {TEXT} {RATE}",
     "llama": f"model {{ llama {{ layers: 2 width: 8 heads: 4 kv_heads: 2 hidden: 12 tied: true }} }} {TEXT} {RATE}",
-    "mixture": f"model {{ llama {{ layers: 1 width: 8 heads: 2 experts: 3 hidden: 8 capacity: 1 }} }} {TEXT} {RATE}",
+    "mixture": f"model {{ llama {{ layers: 1 width: 8 heads: 2 experts: 4 hidden: 8 capacity: 1 }} }} {TEXT} {RATE}",
     "joined": "model { layers { layer { convolution { outputs: 4 stride: 3 activation: silu } } layer { fork {} } "
     "layer { convolution { outputs: 3 kernel: 1 padding: 0 activation: gelu_erf } } layer { swap {} } layer { convolution { outputs: 2 } } "
     f"layer {{ concatenate {{}} }} layer {{ rms_norm {{}} }} layer {{ average_pool {{ kernel: 0 }} }} layer {{ dense {{}} }} }} }} {GLYPHS} {RATE}",
