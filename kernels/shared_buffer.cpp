@@ -9,7 +9,6 @@
 namespace troupe {
 namespace {
 
-constexpr std::int64_t kLine = 16;  // floats
 constexpr std::align_val_t kAlign{64};
 
 void check_vector(std::string_view op,
@@ -27,11 +26,13 @@ void check_vector(std::string_view op,
 }  // namespace
 
 SharedBuffer::SharedBuffer(std::int64_t elements, int writers)
-    : elements_(elements), counters_(static_cast<std::size_t>(std::max(0, writers))) {
+    : elements_(elements),
+      blocks_(
+          static_cast<std::size_t>((std::max<std::int64_t>(0, elements) + kBlock - 1) / kBlock)),
+      counters_(static_cast<std::size_t>(std::max(0, writers))) {
   TROUPE_CHECK(elements >= 1 && writers >= 1,
                fill_in("[SharedBuffer] {} elements, {} writers", elements, writers));
-  const auto padded = static_cast<std::size_t>((elements + kLine - 1) / kLine * kLine);
-  values_.reset(new (kAlign) float[padded]{});
+  values_.reset(new (kAlign) float[static_cast<std::size_t>(elements)]{});
 }
 
 void SharedBuffer::Free::operator()(float* values) const {
@@ -49,13 +50,17 @@ std::uint64_t SharedBuffer::updates() const {
 std::uint64_t shared_copy(Stream& stream, const SharedBuffer& from, const Tensor& to) {
   check_vector("shared_copy", from, to, stream);
   const std::uint64_t before = from.updates();
-  TROUPE_CPU(shared_copy)(from, to.data<float>());
+  from.by_block([&](std::int64_t first, std::int64_t n, auto&) {
+    std::copy_n(from.data() + first, n, to.data<float>() + first);
+  });
   return before;
 }
 
 void shared_store(Stream& stream, SharedBuffer& buffer, const Tensor& from) {
   check_vector("shared_store", buffer, from, stream);
-  TROUPE_CPU(shared_store)(buffer, from.data<float>());
+  buffer.by_block([&](std::int64_t first, std::int64_t n, auto&) {
+    std::copy_n(from.data<float>() + first, n, buffer.data() + first);
+  });
 }
 
 std::uint64_t shared_move(Stream& stream,
@@ -63,13 +68,24 @@ std::uint64_t shared_move(Stream& stream,
                           int writer,
                           const Tensor& from,
                           const Tensor& to,
+                          const Tensor& now,
                           SharedAdd how) {
-  check_vector("shared_move", buffer, from, stream);
-  check_vector("shared_move", buffer, to, stream);
+  for (const Tensor* x : {&from, &to, &now}) {
+    check_vector("shared_move", buffer, *x, stream);
+  }
   TROUPE_CHECK(writer >= 0 && writer < buffer.writers(),
                fill_in("[shared_move] writer {} of {}", writer, buffer.writers()));
   const std::uint64_t before = buffer.updates();
-  TROUPE_CPU(shared_move)(buffer, from.data<float>(), to.data<float>(), how);
+  buffer.by_block([&](std::int64_t first, std::int64_t n, std::unique_lock<std::mutex>& lock) {
+    float* const values = buffer.data() + first;
+    float* const made = now.data<float>() + first;
+    TROUPE_CPU(shared_move)(values, from.data<float>() + first, to.data<float>() + first, made, n);
+    if (how == SharedAdd::racy) {
+      lock.unlock();
+      lock.lock();  // who has come between is written over
+    }
+    std::copy_n(made, n, values);
+  });
   buffer.count(writer);
   return before;
 }

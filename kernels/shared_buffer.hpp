@@ -1,25 +1,28 @@
-// One mutable vector that several threads of a process read and write at once, without locks
-// (Hogwild, Recht et al. 2011). The exception to everything else here: no Tensor, no order, no event;
-// kernels work on copies of it, or name it in their signature. Host memory.
+// One mutable vector that several threads of a process read and write at once (Hogwild, Recht et al. 2011). The exception to
+// everything else here: no Tensor, no order, no event; kernels work on copies of it, or name it in their signature. Host
+// memory. It is used in one of two ways, and not in both at a time:
 //
-// All accesses are relaxed atomics, so that none is a data race; a reader may see some components
-// before an update and others after it. Components are accessed one by one or in aligned pairs, whose
-// mixture the machines that we build for keep coherent.
+//   sparse rows    components one by one, by relaxed atomics (load, store, add)
+//   whole vectors  block by block, each under its lock for as long as it takes to read or to move it (shared_copy, shared_move)
+//
+// Neither is a data race. A reader may see some components before an update and others after it. Whole vectors by compare and
+// swap take 20 times as long as by blocks: a lock instruction for each pair of numbers, where loops of plain ones are vectors.
 #pragma once
 
 #include "kernels/stream.hpp"
 
+#include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace troupe {
 
 /// How a number is added to a shared component.
 enum class SharedAdd : std::uint8_t {
-  atomic,  // compare and swap until nobody has come between: no update is lost
+  atomic,  // so that nobody comes between the load and the store: no update is lost
   racy,    // load, add, store: updates that meet are lost
 };
 
@@ -69,10 +72,27 @@ class SharedBuffer {
   /// staleness of the gradient in between.
   std::uint64_t updates() const;
 
-  /// For kernels, which access it by relaxed atomics only.
+  /// For kernels, which access it in one of the two ways.
   float* data() const { return values_.get(); }
 
+  /// f(first, count, lock) for one block of components after the other, each while its lock is held.
+  template <class F>
+  void by_block(F f) const {
+    for (std::int64_t first = 0; first < elements_; first += kBlock) {
+      std::unique_lock lock(blocks_[static_cast<std::size_t>(first / kBlock)].mutex);
+      f(first, std::min(kBlock, elements_ - first), lock);
+    }
+  }
+
  private:
+  /// Components of a block: enough for a lock, some 20 ns, to be little beside the move of a block, some 500 ns; few enough for
+  /// the second thread at a block to wait no longer than that, and for a block to stay in the first-level cache.
+  static constexpr std::int64_t kBlock = 4096;
+
+  struct alignas(64) Block {  // its lock on a cache line of its own
+    mutable std::mutex mutex;
+  };
+
   struct alignas(64) Counter {  // of one writer, on a cache line of its own
     std::atomic<std::uint64_t> updates{0};
   };
@@ -82,8 +102,9 @@ class SharedBuffer {
   };
 
   std::int64_t elements_;
-  std::unique_ptr<float[], Free> values_;  // (elements, rounded up to a cache line)
-  std::vector<Counter> counters_;          // by writer
+  std::unique_ptr<float[], Free> values_;
+  std::vector<Block> blocks_;
+  std::vector<Counter> counters_;  // by writer
 };
 
 /// to = what the buffer holds now. Shapes: to (n). Returns updates() as it was before.
@@ -94,19 +115,20 @@ void shared_store(Stream& stream, SharedBuffer& buffer, const Tensor& from);
 
 /// What an update of Hogwild does, whatever the optimizer that made it: buffer += to - from, component
 /// by component, and one update of `writer`. A component that still is what `from` has becomes what
-/// `to` has, to the last bit, so that a lone writer loses nothing to rounding. Shapes: from, to (n);
-/// where they are equal nothing is touched. Returns updates() as it was just before its own was
-/// counted: minus what shared_copy returned, that is the gradient's staleness.
+/// `to` has, to the last bit, so that a lone writer loses nothing to rounding. Shapes: all (n);
+/// where from and to are equal nothing is touched. `now`: what the buffer then has, as shared_copy() of the same moment would
+/// find it; may be `to`. Returns updates() as it was at the beginning, of which `now` has all, and the writer's own: minus what
+/// shared_copy() returned for `from`, that is the gradient's staleness.
 std::uint64_t shared_move(Stream& stream,
                           SharedBuffer& buffer,
                           int writer,
                           const Tensor& from,
                           const Tensor& to,
+                          const Tensor& now,
                           SharedAdd how);
 
-TROUPE_ON_CPU(void shared_copy(const SharedBuffer& from, float* to));
-TROUPE_ON_CPU(void shared_store(SharedBuffer& buffer, const float* from));
-TROUPE_ON_CPU(
-    void shared_move(SharedBuffer& buffer, const float* from, const float* to, SharedAdd how));
+/// now = values + to - from of n components, as shared_move().
+TROUPE_ON_CPU(void shared_move(
+    const float* values, const float* from, const float* to, float* now, std::int64_t n));
 
 }  // namespace troupe

@@ -241,8 +241,7 @@ Applied make_step(Stream& stream,
   return made;
 }
 
-/// A step of hogwild: what it moves is added to the shared buffer, of which the next weights are a
-/// copy.
+/// A step of hogwild: what it moves is added to the shared buffer, of which the next weights are what it finds there.
 Applied make_shared_step(Stream& stream,
                          Apply apply,
                          OptimizerStep& step,
@@ -255,16 +254,16 @@ Applied make_shared_step(Stream& stream,
     applied.gap = gap_of(stream, apply, copied(stream, shared).weights, parameters);
   }
   apply.reaches.clear();
-  const OptimizerStep::Made made =
+  OptimizerStep::Made made =
       step.apply(stream, apply.base, std::move(apply.gradient), request_of(apply));
   for (std::size_t s = 0; s < shared.slices.size(); ++s) {
+    const Tensor& next = made.next[s].values;
     const std::uint64_t before = shared_move(
-        stream, *shared.slices[s], replica, apply.base[s].values, made.next[s].values, shared.add);
+        stream, *shared.slices[s], replica, apply.base[s].values, next, next, shared.add);
     applied.applied_to = s == 0 ? static_cast<std::int64_t>(before) : applied.applied_to;
   }
-  SharedCopy copy = copied(stream, shared);
-  applied.next = std::move(copy.weights);
-  applied.version = copy.version;
+  applied.next = std::move(made.next);
+  applied.version = applied.applied_to + 1;
   return applied;
 }
 

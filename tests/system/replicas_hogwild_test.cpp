@@ -1,4 +1,4 @@
-// Replicas on one buffer without locks.
+// Replicas on one buffer.
 //   - one replica is plain training, bit for bit, for every optimizer
 //   - several learn on threads; on the virtual clock the run is exactly repeatable
 //   - a gradient's staleness is the R - 1 updates of the others

@@ -264,7 +264,7 @@ ExchangeScheme diloco() {
 ExchangeScheme hogwild() {
   return {
       .info = {.name = "hogwild",
-               .summary = "all replicas of the process share one buffer of weights, without locks",
+               .summary = "all replicas of the process share one buffer of weights and none waits",
                .paper = "Recht, Re, Wright & Niu, NIPS 2011"},
       .equations = "w_j <- w_j - eta g_j, component by component",
       .memory = "no server",
