@@ -30,6 +30,9 @@ class Buffer {
 
   Device device() const { return device_; }
 
+  /// Whether the memory is somebody else's, who waits for the last handle's end (BufferPool::adopt).
+  bool is_lent() const { return static_cast<bool>(let_go_); }
+
   /// What the backend remembers of the streams that used this buffer; nothing on the CPU.
   std::shared_ptr<void>& uses() { return uses_; }
 

@@ -35,7 +35,7 @@ struct UpdateArguments {
   UpdateScalars scalars;
   Tensor w;      // (n) read
   Tensor g;      // (n) read
-  Tensor w_new;  // (n) written; may be w
+  Tensor w_new;  // (n) written; may be w, or g
   Tensor m;      // (n) read and written; empty where moments(kernel) < 1
   Tensor v;      // (n) read and written; empty where moments(kernel) < 2
   /// PipeMare's smoothed displacement (n), delta <- d delta + (1 - d)(w_new - w); empty where

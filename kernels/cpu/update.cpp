@@ -31,7 +31,7 @@ void step_block(Kernel kernel,
                 float* direction,
                 float* moved) {
   const UpdateScalars s = scalars;
-#pragma GCC ivdep  // w_new may be w, but never a shifted one
+#pragma GCC ivdep  // w_new may be w or g, but never a shifted one
   for (std::int64_t i = 0; i < n; ++i) {
     const float w = p.w[i];
     UpdateElement e{.w = w, .g = p.g[i]};

@@ -113,9 +113,7 @@ OptimizerStep::Made OptimizerStep::apply(Stream& stream,
   for (std::size_t s = 0; s < base.size(); ++s) {
     const Tensor w = std::exchange(base[s].values, {});
     const Tensor g = std::exchange(gradient[s], {});
-    // In place where this is the last handle.
-    const bool in_place = w.device().kind == DeviceKind::cpu && w.exclusive();
-    made.next.push_back({.values = in_place ? w : stream.allocate(w.shape())});
+    made.next.push_back({.values = place_of_next(stream, w, g)});
     for (std::size_t p = 0; p < factors.size(); ++p) {
       made.predictions[p].push_back(
           {.values = stream.allocate(w.shape()), .reach = request.reaches[p]});
@@ -146,6 +144,22 @@ OptimizerStep::Made OptimizerStep::apply(Stream& stream,
     }
   }
   return made;
+}
+
+/// Where the new slice is written: on the CPU over the weights, or over the gradient, where nobody else has a handle. Memory
+/// that is in the caches is read and written, and none beside it.
+Tensor OptimizerStep::place_of_next(Stream& stream, const Tensor& w, const Tensor& g) const {
+  const OptimizerScheme& scheme = optimizer_.scheme();
+  const bool here = w.device().kind == DeviceKind::cpu;
+  if (here && w.exclusive()) {
+    return w;
+  }
+  // One pass has read an element of the gradient when it writes that of the weights; several may read it later.
+  const bool one_pass = scheme.method.kernel && !scheme.matrices;
+  if (here && one_pass && g.exclusive() && !g.buffer()->is_lent()) {
+    return g;
+  }
+  return stream.allocate(w.shape());
 }
 
 /// Minus c times how far the update before would have moved the stretch by itself: the displacement without

@@ -48,7 +48,7 @@ class OptimizerStep {
   };
 
   /// The next update. Shapes: base and gradient slices of slice_sizes, float32 on the stream's device.
-  /// On the CPU a slice of `base` whose handle is the last one becomes the new slice.
+  /// On the CPU a slice of `base` whose handle is the last one becomes the new slice, else one of `gradient` may.
   Made apply(Stream& stream, Weights base, std::vector<Tensor> gradient, const Request& request);
 
   const ChunkOptimizer& optimizer() const { return optimizer_; }
@@ -113,6 +113,7 @@ class OptimizerStep {
   std::vector<std::int64_t> also_kept(const Stretch& part) const;
   const UpdateMethod& method_of(const Stretch& part) const;
   State& state_at(Stream& stream, std::size_t index);
+  Tensor place_of_next(Stream& stream, const Tensor& w, const Tensor& g) const;
   void update_stretch(Stream& stream,
                       std::size_t index,
                       const UpdateNumbers& numbers,

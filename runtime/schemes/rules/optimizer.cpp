@@ -39,7 +39,7 @@ class Optimizing final : public Step {
         step_(ChunkOptimizer(experiment, context.rate, context.delay, 0), layout_of(context)) {}
 
   Updated apply(Stream& stream, Update update) override {
-    const Term g = mean_of(stream, update, mean_);
+    Term g = mean_of(stream, update, mean_);
     OptimizerStep::Request request{.rate = update.rate * mean_share(update, mean_),
                                    .next_rate = update.next_rate,
                                    .gradient_scale = g.factor,
@@ -48,10 +48,13 @@ class Optimizing final : public Step {
     if (ahead) {
       request.reaches.push_back(sent_);
     }
-    update.contributions.clear();  // may hold the weights that are about to be overwritten
+    // May hold the weights, or the gradient, that are about to be overwritten.
+    update.contributions.clear();
     Weights base;
     base.push_back({.values = std::exchange(update.base, {})});
-    OptimizerStep::Made made = step_.apply(stream, std::move(base), {g.x}, request);
+    std::vector<Tensor> gradient(1);
+    gradient.front() = std::move(g.x);
+    OptimizerStep::Made made = step_.apply(stream, std::move(base), std::move(gradient), request);
     Updated out;
     out.next = std::move(made.next.front().values);
     for (Weights& prediction : made.predictions) {

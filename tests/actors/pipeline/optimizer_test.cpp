@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace optimizer_test {
 
@@ -233,6 +234,47 @@ TEST_CASE("the slices' padding stays zero, whatever the rule", "[actors]") {
         CHECK(padding_is_zero(tensors_of(prediction), parameters));
       }
     }
+  }
+}
+
+TEST_CASE("the next weights are written where nobody looks any more, with the same bits",
+          "[actors]") {
+  Stream stream(Device{});
+  const ParameterLayout parameters = layout();
+  const std::set<int> in_several_passes{proto::OptimizerRule::muon,
+                                        proto::OptimizerRule::lars,
+                                        proto::OptimizerRule::lamb,
+                                        proto::OptimizerRule::soap,
+                                        proto::OptimizerRule::basis_rotation};
+  for (int kind = proto::OptimizerRule::Kind_MIN; kind <= proto::OptimizerRule::Kind_MAX; ++kind) {
+    if (kind == proto::OptimizerRule::custom) {
+      continue;
+    }
+    INFO(proto::OptimizerRule::Kind_Name(kind));
+    const auto made = [&](bool hold_weights, bool hold_gradient) {
+      Optimizer o = optimizer(experiment(static_cast<proto::OptimizerRule::Kind>(kind)));
+      std::vector<Tensor> w = random_slices(stream, parameters, 1);
+      std::vector<Tensor> g = random_slices(stream, parameters, 2);
+      const float* const weights = w[0].data<float>();
+      const float* const gradient = g[0].data<float>();
+      const std::vector<Tensor> held = hold_weights ? w : std::vector<Tensor>();
+      const std::vector<Tensor> also_held = hold_gradient ? g : std::vector<Tensor>();
+      const Applied applied = apply(o, stream, std::exchange(w, {}), std::exchange(g, {}));
+      const float* const next = applied.next[0].values.data<float>();
+      CHECK((next == weights) == !hold_weights);
+      CHECK((next == gradient) ==
+            (hold_weights && !hold_gradient && !in_several_passes.contains(kind)));
+      std::vector<Values> values;
+      for (const auto& of : {applied.next, applied.predictions[0], applied.predictions[1]}) {
+        for (const Tensor& slice : tensors_of(of)) {
+          values.push_back(to_host(slice));
+        }
+      }
+      return values;
+    };
+    const std::vector<Values> over_weights = made(false, false);
+    CHECK(made(true, false) == over_weights);
+    CHECK(made(true, true) == over_weights);
   }
 }
 
