@@ -17,21 +17,17 @@ namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
-constexpr int kVectors = 2;
-constexpr std::int64_t kWidth = kVectors * kLanes;  // columns of a tile: as many queries at a time
-constexpr int kTileRows =
-    static_cast<int>(kRegisters - 2 - kVectors) / kVectors;  // 6 with 16 registers, 14 with 32
-// Rows that each need a pointer: more than these do not fit the other registers.
+// As many queries at a time as a tile has columns. Rows that each need a pointer: more than these do not fit the other registers.
 constexpr int kRowsApart = std::min(kTileRows, 6);
 // Queries whose gradient by keys and values is added at once: enough that a tile's way from and to
 // memory costs little. It follows the registers and not a cache: a number that the compiler knows spares a pointer for each
 // row of a tile, and two blocks of scores take 8 KiB (AVX2) for 32 keys.
-constexpr std::int64_t kBlock = 2 * kWidth;
+constexpr std::int64_t kBlock = 2 * kTileWidth;
 
-using PerQuery = std::array<float, static_cast<std::size_t>(kWidth)>;
+using PerQuery = std::array<float, static_cast<std::size_t>(kTileWidth)>;
 
 std::int64_t padded(std::int64_t columns) {
-  return (columns + kWidth - 1) / kWidth * kWidth;
+  return (columns + kTileWidth - 1) / kTileWidth * kTileWidth;
 }
 
 /// `columns` of `count` rows of a matrix.
@@ -59,19 +55,20 @@ class Pieces {
   float* next_;
 };
 
-/// to (columns / kWidth, panel_rows, kWidth) = factor x, zeros beyond the last column.
+/// to (columns / kTileWidth, panel_rows, kTileWidth) = factor x, zeros beyond the last column.
 void pack_panels(const Rows& x, float factor, std::int64_t panel_rows, float* to) {
-  for (std::int64_t column = 0; column < x.columns; column += kWidth, to += panel_rows * kWidth) {
-    const std::int64_t width = std::min(kWidth, x.columns - column);
+  for (std::int64_t column = 0; column < x.columns;
+       column += kTileWidth, to += panel_rows * kTileWidth) {
+    const std::int64_t width = std::min(kTileWidth, x.columns - column);
     for (std::int64_t r = 0; r < x.count; ++r) {
       const float* from = x.row(r) + column;
-      float* row = to + r * kWidth;
-      if (width == kWidth) {
-        for (std::int64_t i = 0; i < kWidth; i += kLanes) {
+      float* row = to + r * kTileWidth;
+      if (width == kTileWidth) {
+        for (std::int64_t i = 0; i < kTileWidth; i += kLanes) {
           store(row + i, factor * load(from + i));
         }
       } else {
-        for (std::int64_t i = 0; i < kWidth; ++i) {
+        for (std::int64_t i = 0; i < kTileWidth; ++i) {
           row[i] = i < width ? factor * from[i] : 0.0f;
         }
       }
@@ -79,7 +76,7 @@ void pack_panels(const Rows& x, float factor, std::int64_t panel_rows, float* to
   }
 }
 
-/// to (columns, kWidth) = factor x transposed, zeros beyond the last of at most kWidth rows.
+/// to (columns, kTileWidth) = factor x transposed, zeros beyond the last of at most kTileWidth rows.
 void pack_transposed(const Rows& x, float factor, float* to) {
   const std::int64_t whole_rows = x.count / kLanes * kLanes;
   const std::int64_t whole_columns = x.columns / kLanes * kLanes;
@@ -91,30 +88,30 @@ void pack_transposed(const Rows& x, float factor, float* to) {
       }
       transpose(square);
       for (std::int64_t i = 0; i < kLanes; ++i) {
-        store(to + (c + i) * kWidth + r, square[i]);
+        store(to + (c + i) * kTileWidth + r, square[i]);
       }
     }
   }
   for (std::int64_t c = 0; c < x.columns; ++c) {
-    for (std::int64_t r = c < whole_columns ? whole_rows : 0; r < kWidth; ++r) {
-      to[c * kWidth + r] = r < x.count ? factor * x.row(r)[c] : 0.0f;
+    for (std::int64_t r = c < whole_columns ? whole_rows : 0; r < kTileWidth; ++r) {
+      to[c * kTileWidth + r] = r < x.count ? factor * x.row(r)[c] : 0.0f;
     }
   }
 }
 
-/// out[r, q] = the sum over columns c of x[r, c] packed[c, q]. Shapes: packed (columns, kWidth),
+/// out[r, q] = the sum over columns c of x[r, c] packed[c, q]. Shapes: packed (columns, kTileWidth),
 /// rows of out `out_row` apart.
 void multiply_rows(const Rows& x, const float* packed, float* out, std::int64_t out_row) {
   for_each_piece<kRowsApart>(x.count, [&](std::int64_t first, auto rows) {
-    Tile<Floats, rows, kVectors> tile;
+    Tile<Floats, rows, kTileVectors> tile;
     tile.clear();
-    tile.add_product(x.columns, x.row(first), RowsApart{x.stride}, 1, packed, kWidth);
+    tile.add_product(x.columns, x.row(first), RowsApart{x.stride}, 1, packed, kTileWidth);
     tile.write(out + first * out_row, out_row);
   });
 }
 
 /// to[q, c] = factor(q) sum_j p[j, q] packed[j, c] for queries [0, count), j in [0, keys). Shapes:
-/// packed (columns / kWidth, panel_rows, kWidth), rows of p `p_row` apart, of `to` to.stride.
+/// packed (columns / kTileWidth, panel_rows, kTileWidth), rows of p `p_row` apart, of `to` to.stride.
 template <class Factor>
 void multiply_columns(const float* p,
                       std::int64_t p_row,
@@ -128,10 +125,10 @@ void multiply_columns(const float* p,
                       std::int64_t columns) {
   for_each_piece<kTileRows>(count, [&](std::int64_t first, auto rows) {
     const float* panel = packed;
-    for (std::int64_t c = 0; c < columns; c += kWidth, panel += panel_rows * kWidth) {
-      Tile<Floats, rows, kVectors> tile;
+    for (std::int64_t c = 0; c < columns; c += kTileWidth, panel += panel_rows * kTileWidth) {
+      Tile<Floats, rows, kTileVectors> tile;
       tile.clear();
-      tile.add_product(keys, p + first, RowsSideBySide{}, p_row, panel, kWidth);
+      tile.add_product(keys, p + first, RowsSideBySide{}, p_row, panel, kTileWidth);
       tile.for_each([&](const Floats& sum, int r, int v) {
         const std::int64_t left = columns - c - v * kLanes;
         float* out = to + (first + r) * to_row + c + v * kLanes;
@@ -152,20 +149,20 @@ void exponentials(
     float* p, std::int64_t keys, std::int64_t first, PerQuery& largest, PerQuery& sum) {
   const auto mask = [&](float value) {
     for (std::int64_t j = first + 1; j < keys; ++j) {
-      std::fill_n(p + j * kWidth, j - first, value);
+      std::fill_n(p + j * kTileWidth, j - first, value);
     }
   };
   mask(-std::numeric_limits<float>::infinity());
-  for (std::int64_t at = 0; at < kWidth; at += kLanes) {
+  for (std::int64_t at = 0; at < kTileWidth; at += kLanes) {
     Floats most = broadcast(-std::numeric_limits<float>::infinity());
     for (std::int64_t j = 0; j < keys; ++j) {
-      const Floats score = load(p + j * kWidth + at);
+      const Floats score = load(p + j * kTileWidth + at);
       most = score > most ? score : most;
     }
     Floats total{};
     for (std::int64_t j = 0; j < keys; ++j) {
-      const Floats e = exponential(load(p + j * kWidth + at) - most);
-      store(p + j * kWidth + at, e);
+      const Floats e = exponential(load(p + j * kTileWidth + at) - most);
+      store(p + j * kTileWidth + at, e);
       total += e;
     }
     store(largest.data() + at, most);
@@ -198,7 +195,7 @@ void score_gradient(float* p,
                     std::int64_t first,
                     const PerQuery& log_sum,
                     const PerQuery& delta) {
-  for (std::int64_t at = 0; at < kWidth; at += kLanes) {
+  for (std::int64_t at = 0; at < kTileWidth; at += kLanes) {
     const Floats shift = load(log_sum.data() + at);
     const Floats mean = load(delta.data() + at);
     for (std::int64_t j = 0; j < keys; ++j) {
@@ -216,8 +213,8 @@ void score_gradient(float* p,
 }
 
 /// to[j, c] += the sum over i in [0, queries) of p[j, i] packed[i, c] for the keys [0, keys), where
-/// p[j, i] is not 0. Shapes: p (keys, kBlock), to (columns / kWidth, T, kWidth), packed (columns /
-/// kWidth, kBlock, kWidth). Query 0 is behind key `first`.
+/// p[j, i] is not 0. Shapes: p (keys, kBlock), to (columns / kTileWidth, T, kTileWidth), packed (columns /
+/// kTileWidth, kBlock, kTileWidth). Query 0 is behind key `first`.
 void add_to_keys(const float* p,
                  std::int64_t keys,
                  std::int64_t first,
@@ -227,32 +224,33 @@ void add_to_keys(const float* p,
                  std::int64_t T,
                  float* to) {
   for_each_piece<kTileRows>(keys, [&](std::int64_t key, auto rows) {
-    const std::int64_t seen_from = std::max<std::int64_t>(key - first, 0) / kWidth * kWidth;
-    for (std::int64_t panel = 0; panel * kWidth < columns; ++panel) {
-      float* sums = to + (panel * T + key) * kWidth;
-      Tile<Floats, rows, kVectors> tile;
-      tile.for_each([&](Floats& sum, int r, int v) { sum = load(sums + r * kWidth + v * kLanes); });
+    const std::int64_t seen_from = std::max<std::int64_t>(key - first, 0) / kTileWidth * kTileWidth;
+    for (std::int64_t panel = 0; panel * kTileWidth < columns; ++panel) {
+      float* sums = to + (panel * T + key) * kTileWidth;
+      Tile<Floats, rows, kTileVectors> tile;
+      tile.for_each(
+          [&](Floats& sum, int r, int v) { sum = load(sums + r * kTileWidth + v * kLanes); });
       tile.add_product(queries - seen_from,
                        p + key * kBlock + seen_from,
                        RowsEvery<static_cast<int>(kBlock)>{},
                        1,
-                       packed + (panel * kBlock + seen_from) * kWidth,
-                       kWidth);
-      tile.write(sums, kWidth);
+                       packed + (panel * kBlock + seen_from) * kTileWidth,
+                       kTileWidth);
+      tile.write(sums, kTileWidth);
     }
   });
 }
 
-/// to[r, c] = panels[c / kWidth, r, c % kWidth].
+/// to[r, c] = panels[c / kTileWidth, r, c % kTileWidth].
 void unpack_panels(
     const float* panels, std::int64_t rows, std::int64_t columns, float* to, std::int64_t to_row) {
-  for (std::int64_t c = 0; c < columns; c += kWidth, panels += rows * kWidth) {
-    const std::int64_t width = std::min(kWidth, columns - c);
+  for (std::int64_t c = 0; c < columns; c += kTileWidth, panels += rows * kTileWidth) {
+    const std::int64_t width = std::min(kTileWidth, columns - c);
     for (std::int64_t r = 0; r < rows; ++r) {
-      const float* from = panels + r * kWidth;
+      const float* from = panels + r * kTileWidth;
       float* row = to + r * to_row + c;
-      if (width == kWidth) {
-        for (std::int64_t i = 0; i < kWidth; i += kLanes) {
+      if (width == kTileWidth) {
+        for (std::int64_t i = 0; i < kTileWidth; i += kLanes) {
           store(row + i, load(from + i));
         }
       } else {
@@ -305,10 +303,10 @@ void attention_forward(Stream& stream,
                        const Tensor& y,
                        const Tensor& log_sum) {
   const Sizes s(form, y);
-  Pieces scratch(stream.cpu().scratch(padded(s.D) * s.T + (s.D + s.T) * kWidth));
-  float* values = scratch.take(padded(s.D) * s.T);  // (panels, T, kWidth)
-  float* queries = scratch.take(s.D * kWidth);      // (D, kWidth)
-  float* p = scratch.take(s.T * kWidth);            // (T, kWidth)
+  Pieces scratch(stream.cpu().scratch(padded(s.D) * s.T + (s.D + s.T) * kTileWidth));
+  float* values = scratch.take(padded(s.D) * s.T);  // (panels, T, kTileWidth)
+  float* queries = scratch.take(s.D * kTileWidth);  // (D, kTileWidth)
+  float* p = scratch.take(s.T * kTileWidth);        // (T, kTileWidth)
   for (std::int64_t b = 0; b < s.B; ++b) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
       const Rows q = s.head(qkv, b, h, 0);
@@ -318,17 +316,17 @@ void attention_forward(Stream& stream,
       }
       float* out = y.data<float>() + b * s.T * s.C + h * s.D;
       float* log_sum_of = log_sum.data<float>() + (b * s.heads + h) * s.T;
-      for (std::int64_t first = 0; first < s.T; first += kWidth) {
-        const std::int64_t count = std::min(kWidth, s.T - first);
+      for (std::int64_t first = 0; first < s.T; first += kTileWidth) {
+        const std::int64_t count = std::min(kTileWidth, s.T - first);
         const std::int64_t keys = s.keys_of(first + count);
         pack_transposed(q.part(first, count), s.scale, queries);
-        multiply_rows(k.part(0, keys), queries, p, kWidth);
+        multiply_rows(k.part(0, keys), queries, p, kTileWidth);
         PerQuery largest;
         PerQuery sum;
         exponentials(p, keys, s.seen_by(first), largest, sum);
         multiply_columns(
             p,
-            kWidth,
+            kTileWidth,
             count,
             keys,
             values,
@@ -349,17 +347,17 @@ void attention_forward(Stream& stream,
 void attention_backward(Stream& stream, const AttentionGradient& a) {
   const Sizes s(a.form, a.y);
   const std::int64_t panels = padded(s.D);  // floats a row, of all panels
-  Pieces scratch(stream.cpu().scratch(3 * panels * s.T + 2 * panels * kBlock + 2 * s.D * kWidth +
-                                      2 * s.T * kBlock));
-  float* keys_packed = scratch.take(panels * s.T);         // (panels, T, kWidth)
-  float* key_gradient = scratch.take(panels * s.T);        // (panels, T, kWidth)
-  float* value_gradient = scratch.take(panels * s.T);      // (panels, T, kWidth)
-  float* queries_packed = scratch.take(panels * kBlock);   // (panels, kBlock, kWidth)
-  float* dy_packed = scratch.take(panels * kBlock);        // (panels, kBlock, kWidth)
-  float* queries_transposed = scratch.take(s.D * kWidth);  // (D, kWidth)
-  float* dy_transposed = scratch.take(s.D * kWidth);       // (D, kWidth)
-  float* p = scratch.take(s.T * kBlock);                   // (T, kBlock)
-  float* dp = scratch.take(s.T * kBlock);                  // (T, kBlock)
+  Pieces scratch(stream.cpu().scratch(3 * panels * s.T + 2 * panels * kBlock +
+                                      2 * s.D * kTileWidth + 2 * s.T * kBlock));
+  float* keys_packed = scratch.take(panels * s.T);             // (panels, T, kTileWidth)
+  float* key_gradient = scratch.take(panels * s.T);            // (panels, T, kTileWidth)
+  float* value_gradient = scratch.take(panels * s.T);          // (panels, T, kTileWidth)
+  float* queries_packed = scratch.take(panels * kBlock);       // (panels, kBlock, kTileWidth)
+  float* dy_packed = scratch.take(panels * kBlock);            // (panels, kBlock, kTileWidth)
+  float* queries_transposed = scratch.take(s.D * kTileWidth);  // (D, kTileWidth)
+  float* dy_transposed = scratch.take(s.D * kTileWidth);       // (D, kTileWidth)
+  float* p = scratch.take(s.T * kBlock);                       // (T, kBlock)
+  float* dp = scratch.take(s.T * kBlock);                      // (T, kBlock)
   for (std::int64_t b = 0; b < s.B; ++b) {
     for (std::int64_t h = 0; h < s.heads; ++h) {
       const std::int64_t kv = h / s.group;
@@ -380,8 +378,8 @@ void attention_backward(Stream& stream, const AttentionGradient& a) {
         const std::int64_t count = std::min(kBlock, s.T - first);
         pack_panels(q.part(first, count), s.scale, kBlock, queries_packed);
         pack_panels(dout.part(first, count), 1.0f, kBlock, dy_packed);
-        for (std::int64_t at = 0; at < count; at += kWidth) {
-          const std::int64_t some = std::min(kWidth, count - at);
+        for (std::int64_t at = 0; at < count; at += kTileWidth) {
+          const std::int64_t some = std::min(kTileWidth, count - at);
           const std::int64_t query = first + at;
           const std::int64_t keys = s.keys_of(query + some);
           PerQuery log_sums{};
@@ -396,8 +394,8 @@ void attention_backward(Stream& stream, const AttentionGradient& a) {
           multiply_rows(v.part(0, keys), dy_transposed, dp + at, kBlock);
           score_gradient(p + at, dp + at, keys, s.seen_by(query), log_sums, delta);
           for (std::int64_t j = keys; j < s.keys_of(first + count); ++j) {
-            std::fill_n(p + j * kBlock + at, kWidth, 0.0f);
-            std::fill_n(dp + j * kBlock + at, kWidth, 0.0f);
+            std::fill_n(p + j * kBlock + at, kTileWidth, 0.0f);
+            std::fill_n(dp + j * kBlock + at, kTileWidth, 0.0f);
           }
           multiply_columns(
               dp + at,

@@ -10,14 +10,8 @@ namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
-constexpr int kVectors = 2;
-constexpr std::int64_t kWidth = kVectors * kLanes;  // columns of a tile
-constexpr int kTileRows =
-    static_cast<int>(kRegisters - 2 - kVectors) / kVectors;  // 6 with 16 registers, 14 with 32
-constexpr std::int64_t kTapsMax = 49;                        // kernels of up to 7 x 7
+constexpr std::int64_t kTapsMax = 49;  // kernels of up to 7 x 7
 
-// -- forward and input gradient -------------------------------------------------------------
-//
 // y (pixels, columns) = x (sources of pixels, taps x depth) w (taps x depth, columns): for the
 // input gradient x is dy, and a tap's source lies on the other side.
 
@@ -65,7 +59,7 @@ struct Product {
     const std::int64_t input_bytes =
         batch * height * width * depth * static_cast<std::int64_t>(sizeof(float));
     const bool small = input_bytes <= tiles().small_input_bytes;
-    return small && by_place() && !backward ? std::min(columns, 2 * kWidth) : columns;
+    return small && by_place() && !backward ? std::min(columns, 2 * kTileWidth) : columns;
   }
 
  private:
@@ -112,13 +106,7 @@ void copy_by_place(
   }
 }
 
-void copy_width(const float* from, float* to) {
-  for (std::int64_t c = 0; c < kWidth; c += kLanes) {
-    store(to + c, load(from + c));
-  }
-}
-
-/// `columns` columns of w (O, taps, C) from `first` on, as (columns / kWidth, taps, C, kWidth).
+/// `columns` columns of w (O, taps, C) from `first` on, as (columns / kTileWidth, taps, C, kTileWidth).
 void pack_forward(const ConvolutionPlan& p,
                   const float* w,
                   std::int64_t first,
@@ -126,7 +114,7 @@ void pack_forward(const ConvolutionPlan& p,
                   float* packed) {
   const std::int64_t row = p.kernel * p.kernel * p.channels_in;
   for (std::int64_t o = 0; o < columns; o += kLanes) {
-    float* const panel = packed + o / kWidth * kWidth * row + o % kWidth;
+    float* const panel = packed + o / kTileWidth * kTileWidth * row + o % kTileWidth;
     for (std::int64_t i = 0; i < row; i += kLanes) {
       Floats block[kLanes];
       for (std::int64_t lane = 0; lane < kLanes; ++lane) {
@@ -134,20 +122,20 @@ void pack_forward(const ConvolutionPlan& p,
       }
       transpose(block);
       for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-        store(panel + (i + lane) * kWidth, block[lane]);
+        store(panel + (i + lane) * kTileWidth, block[lane]);
       }
     }
   }
 }
 
-/// w (O, taps, C) as (C / kWidth, taps, O, kWidth).
+/// w (O, taps, C) as (C / kTileWidth, taps, O, kTileWidth).
 void pack_gradient(const ConvolutionPlan& p, const float* w, float* packed) {
   const std::int64_t taps = p.kernel * p.kernel;
   const std::int64_t O = p.channels_out;
   for (std::int64_t o = 0; o < O; ++o) {
     for (std::int64_t tap = 0; tap < taps; ++tap) {
-      for (std::int64_t c = 0; c < p.channels_in; c += kWidth, w += kWidth) {
-        copy_width(w, packed + ((c / kWidth * taps + tap) * O + o) * kWidth);
+      for (std::int64_t c = 0; c < p.channels_in; c += kTileWidth, w += kTileWidth) {
+        copy_width(w, packed + ((c / kTileWidth * taps + tap) * O + o) * kTileWidth);
       }
     }
   }
@@ -228,9 +216,9 @@ class Pixels {
   std::int64_t image_ = 0, row_ = 0, column_ = 0;
 };
 
-/// sum[r, c] += rows[r][k] b[k kWidth + c].
+/// sum[r, c] += rows[r][k] b[k kTileWidth + c].
 template <int rows>
-[[gnu::always_inline]] inline void add_rows(Tile<Floats, rows, kVectors>& tile,
+[[gnu::always_inline]] inline void add_rows(Tile<Floats, rows, kTileVectors>& tile,
                                             std::int64_t depth,
                                             const float* const* from,
                                             const float* b) {
@@ -239,7 +227,7 @@ template <int rows>
   for (int r = 0; r < rows; ++r) {
     row[r] = from[r];
   }
-  for (std::int64_t k = 0; k < depth; ++k, b += kWidth) {
+  for (std::int64_t k = 0; k < depth; ++k, b += kTileWidth) {
     const Floats first = load(b);
     const Floats second = load(b + kLanes);
 #pragma GCC unroll 16
@@ -274,7 +262,7 @@ void multiply_tile(const Product& p,
                    const float* w,
                    const float* bias,
                    std::int64_t column) {
-  Tile<Floats, rows, kVectors> tile;
+  Tile<Floats, rows, kTileVectors> tile;
   tile.for_each([&](Floats& sum, int r, int v) {
     const std::int64_t at = column + v * kLanes;
     __builtin_prefetch(block.to[first + r] + at, 1);
@@ -283,7 +271,7 @@ void multiply_tile(const Product& p,
   for (; tap < tap_end; ++tap) {
     const float* const* from = &block.from[tap][first];
     if (std::any_of(from, from + rows, [&](const float* row) { return row != zeros; })) {
-      add_rows<rows>(tile, p.depth, from, w + tap * p.depth * kWidth);
+      add_rows<rows>(tile, p.depth, from, w + tap * p.depth * kTileWidth);
     }
   }
   tile.for_each([&](const Floats& sum, int r, int v) {
@@ -311,7 +299,7 @@ void multiply(
     x = scratch + p.depth;
   }
   // Sums of a panel's taps stay in registers, and go on where they were with the next panel: its size changes no bit.
-  constexpr std::int64_t kPanelRow = kWidth * static_cast<std::int64_t>(sizeof(float));
+  constexpr std::int64_t kPanelRow = kTileWidth * static_cast<std::int64_t>(sizeof(float));
   const std::int64_t chunk = tiles().panel_bytes / kPanelRow;
   const std::int64_t chunks = (p.taps() * p.depth + chunk - 1) / chunk;
   const std::int64_t taps_each = (p.taps() + chunks - 1) / chunks;
@@ -345,7 +333,7 @@ void multiply(
       const std::int64_t rows = std::min(block_rows, pixels - pixel);
       each.next(rows, block);
       for (std::int64_t tap = 0; tap < p.taps(); tap += taps_each) {
-        for (std::int64_t c = 0; c < columns; c += kWidth) {
+        for (std::int64_t c = 0; c < columns; c += kTileWidth) {
           multiply_block(pixel, rows, tap, packed + c * p.taps() * p.depth, first + c);
         }
       }
@@ -353,119 +341,10 @@ void multiply(
   }
 }
 
-// -- weight gradient ------------------------------------------------------------------------
-//
-// dw (O, tap, C) = sum over pixels of dy (pixels, O) x (pixels shifted by the tap, C). Some images
-// at a time, place by place, both are copied into tiles, in which the pixels that a tap reads stand
-// side by side: x's columns are sorted by their rest to the stride.
-
-// Pixels that are added up before their sum is added to dw: no matter of caches, as another number would change bits.
-constexpr std::int64_t kBlockPixels = 1024;
-
-struct GradientBlock {
-  const ConvolutionPlan& p;
-  std::int64_t first;  // image
-  std::int64_t count;  // images
-
-  std::int64_t columns_each() const { return (p.width + p.stride - 1) / p.stride; }
-
-  std::int64_t pixels_in() const { return p.height * columns_each() * p.stride * count; }
-
-  std::int64_t pixels_out() const { return p.height_out * p.width_out * count; }
-
-  /// Place of x's pixel (iy, ix) of the block's first image.
-  std::int64_t place(std::int64_t iy, std::int64_t ix) const {
-    const std::int64_t column = ix % p.stride * columns_each() + ix / p.stride;
-    return (iy * columns_each() * p.stride + column) * count;
-  }
-
-  /// x (images, H, W, C) as (C / kWidth, places, kWidth).
-  void pack_x(const float* x, float* packed) const {
-    const std::int64_t panel = pixels_in() * kWidth;
-    const float* from = x + first * p.height * p.width * p.channels_in;
-    for (std::int64_t b = 0; b < count; ++b) {
-      for (std::int64_t iy = 0; iy < p.height; ++iy) {
-        for (std::int64_t ix = 0; ix < p.width; ++ix) {
-          float* to = packed + (place(iy, ix) + b) * kWidth;
-          for (std::int64_t c = 0; c < p.channels_in; c += kWidth, from += kWidth, to += panel) {
-            copy_width(from, to);
-          }
-        }
-      }
-    }
-  }
-
-  /// dy (images, pixels, O) as tiles of O, each (places, rows): some places at a time for all tiles, so that their lines
-  /// are still in the cache for the next tile.
-  void pack_dy(const float* dy, float* packed) const {
-    constexpr std::int64_t kEach = 8;
-    const std::int64_t pixels = p.height_out * p.width_out;
-    for (std::int64_t begin = 0; begin < pixels_out(); begin += kEach) {
-      const std::int64_t each = std::min(kEach, pixels_out() - begin);
-      const float* from[kEach];
-      for (std::int64_t i = 0; i < each; ++i) {
-        const std::int64_t image = first + (begin + i) % count;
-        from[i] = dy + (image * pixels + (begin + i) / count) * p.channels_out;
-      }
-      for_each_piece<kTileRows>(p.channels_out, [&](std::int64_t o, auto rows) {
-        float* to = packed + o * pixels_out() + begin * rows;
-        // A vector at once, whose end the next place overwrites, but where it would reach beyond the channels.
-        const bool vector = rows <= kLanes && o + kLanes <= p.channels_out;
-        const std::int64_t vectors = vector ? each - 1 : 0;
-        for (std::int64_t i = 0; i < vectors; ++i) {
-          store(to + i * rows, load(from[i] + o));
-        }
-        for (std::int64_t i = vectors; i < each; ++i) {  // copy_n would call a function
-          std::memcpy(to + i * rows, from[i] + o, int{rows} * sizeof(float));
-        }
-      });
-    }
-  }
-};
-
-/// One tap of a tile of dw: `left` and `right` are the tiles of dy and x.
-template <int rows>
-void sum_pixels(const GradientBlock& block,
-                std::int64_t ky,
-                std::int64_t kx,
-                const float* left,
-                const float* right,
-                bool add,
-                float* dw,
-                std::int64_t dw_row) {
-  const ConvolutionPlan& p = block.p;
-  // The windows whose tap lies inside: 0 <= i stride - padding + tap < extent.
-  const auto begin = [&](std::int64_t tap) {
-    return std::max<std::int64_t>(0, (p.padding - tap + p.stride - 1) / p.stride);
-  };
-  const auto end = [&](std::int64_t tap, std::int64_t extent, std::int64_t windows) {
-    const std::int64_t last = extent - 1 + p.padding - tap;
-    return last < 0 ? 0 : std::min(windows, last / p.stride + 1);
-  };
-  Tile<Floats, rows, kVectors> tile;
-  tile.clear();
-  const std::int64_t x_begin = begin(kx);
-  const std::int64_t run = (end(kx, p.width, p.width_out) - x_begin) * block.count;
-  for (std::int64_t oy = begin(ky); run > 0 && oy < end(ky, p.height, p.height_out); ++oy) {
-    const std::int64_t iy = oy * p.stride - p.padding + ky;
-    const std::int64_t ix = x_begin * p.stride - p.padding + kx;
-    tile.add_product(run,
-                     left + (oy * p.width_out + x_begin) * block.count * rows,
-                     RowsSideBySide{},
-                     rows,
-                     right + block.place(iy, ix) * kWidth,
-                     kWidth);
-  }
-  tile.for_each([&](const Floats& sum, int r, int v) {
-    float* to = dw + r * dw_row + v * kLanes;
-    store(to, add ? load(to) + sum : sum);
-  });
-}
-
 }  // namespace
 
 bool packed_convolution_takes(const ConvolutionPlan& p) {
-  return p.channels_in % kWidth == 0 && p.channels_out % kWidth == 0 && p.kernel > 1 &&
+  return p.channels_in % kTileWidth == 0 && p.channels_out % kTileWidth == 0 && p.kernel > 1 &&
          p.kernel * p.kernel <= kTapsMax && p.batch >= kTileRows;
 }
 
@@ -487,41 +366,6 @@ void packed_convolution_input_gradient(
     pack_gradient(plan, w, packed);  // all columns at once
   };
   multiply(backend, gradient_of(plan), dy, pack, nullptr, dx);
-}
-
-void packed_convolution_weight_gradient(Backend& backend,
-                                        const ConvolutionPlan& plan,
-                                        const float* x,
-                                        const float* dy,
-                                        float* dw,
-                                        bool accumulate) {
-  const ConvolutionPlan p = plan;
-  const std::int64_t taps = p.kernel * p.kernel;
-  const std::int64_t images =
-      std::clamp<std::int64_t>(kBlockPixels / (p.height_out * p.width_out), 1, p.batch);
-  const GradientBlock largest{p, 0, images};
-  float* right =
-      backend.scratch(largest.pixels_in() * p.channels_in + largest.pixels_out() * p.channels_out);
-  float* left = right + largest.pixels_in() * p.channels_in;
-  for (std::int64_t b = 0; b < p.batch; b += images) {
-    const GradientBlock block{p, b, std::min(images, p.batch - b)};
-    block.pack_x(x, right);
-    block.pack_dy(dy, left);
-    for (std::int64_t c = 0; c < p.channels_in; c += kWidth) {
-      for_each_piece<kTileRows>(p.channels_out, [&](std::int64_t o, auto rows) {
-        for (std::int64_t tap = 0; tap < taps; ++tap) {
-          sum_pixels<rows>(block,
-                           tap / p.kernel,
-                           tap % p.kernel,
-                           left + o * block.pixels_out(),
-                           right + c * block.pixels_in(),
-                           accumulate || b > 0,
-                           dw + (o * taps + tap) * p.channels_in + c,
-                           taps * p.channels_in);
-        }
-      });
-    }
-  }
 }
 
 }  // namespace troupe::cpu::TROUPE_ISA

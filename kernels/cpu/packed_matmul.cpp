@@ -11,12 +11,8 @@ namespace troupe::cpu::TROUPE_ISA {
 namespace {
 
 // A block of the left factor (Tiles::product_rows x kProductDepth) stays in the second-level cache, a panel of
-// the right one (kProductDepth x kWidth) in the first.
-constexpr int kVectors = 2;
-constexpr std::int64_t kWidth = kVectors * kLanes;
+// the right one (kProductDepth x kTileWidth) in the first.
 constexpr int kFetchedRows = 4;
-constexpr int kTileRows =
-    static_cast<int>(kRegisters - 2 - kVectors) / kVectors;  // 6 with 16 registers, 14 with 32
 // Of a left factor that is read where it lies: a pointer a row, of the sixteen registers that x86-64 has for all.
 constexpr int kRowsApart = std::min(kTileRows, 11);
 
@@ -74,22 +70,22 @@ void pack_right(const MatmulPlan& plan,
                 float* packed) {
   const std::int64_t whole = columns / kLanes * kLanes;
   const auto at = [&](std::int64_t c) {
-    return packed + c / kWidth * kWidth * depth + c % kWidth;
+    return packed + c / kTileWidth * kTileWidth * depth + c % kTileWidth;
   };
   const std::int64_t row_step = plan.transpose_b ? 1 : plan.columns;
   const std::int64_t column_step = plan.transpose_b ? plan.inner : 1;
   if (plan.transpose_b) {
     for (std::int64_t c = 0; c < whole; c += kLanes) {
-      pack_across<kLanes>(b + c * plan.inner, plan.inner, depth, at(c), kWidth);
+      pack_across<kLanes>(b + c * plan.inner, plan.inner, depth, at(c), kTileWidth);
     }
   }
   for (std::int64_t k = 0; k < depth; ++k) {
     const float* row = b + k * row_step;
     for (std::int64_t c = plan.transpose_b ? whole : 0; c < whole; c += kLanes) {
-      store(at(c) + k * kWidth, load(row + c));
+      store(at(c) + k * kTileWidth, load(row + c));
     }
-    for (std::int64_t c = whole; c < (columns + kWidth - 1) / kWidth * kWidth; ++c) {
-      at(c)[k * kWidth] = c < columns ? row[c * column_step] : 0.0f;
+    for (std::int64_t c = whole; c < (columns + kTileWidth - 1) / kTileWidth * kTileWidth; ++c) {
+      at(c)[k * kTileWidth] = c < columns ? row[c * column_step] : 0.0f;
     }
   }
 }
@@ -112,10 +108,10 @@ void multiply_tile(const float* left,
   for (int r = 0; r < rows; ++r) {
     __builtin_prefetch(c + r * c_row);
   }
-  Tile<Floats, rows, kVectors> tile;
+  Tile<Floats, rows, kTileVectors> tile;
   tile.clear();
-  tile.add_product(depth, left, row, left_step, right, kWidth);
-  if (columns == kWidth) {
+  tile.add_product(depth, left, row, left_step, right, kTileWidth);
+  if (columns == kTileWidth) {
     tile.for_each([&](Floats& sum, int r, int v) {
       float* to = c + r * c_row + v * kLanes;
       if (epilogue.add_to_c) {
@@ -128,11 +124,11 @@ void multiply_tile(const float* left,
     });
     return;
   }
-  float sums[rows * kWidth];
-  tile.write(sums, kWidth);
+  float sums[rows * kTileWidth];
+  tile.write(sums, kTileWidth);
   for (std::int64_t r = 0; r < rows; ++r) {
     for (std::int64_t n = 0; n < columns; ++n) {
-      float sum = sums[r * kWidth + n];
+      float sum = sums[r * kTileWidth + n];
       sum += epilogue.add_to_c ? c[r * c_row + n] : 0.0f;
       sum += epilogue.bias ? epilogue.bias[n] : 0.0f;
       c[r * c_row + n] = sum;
@@ -166,7 +162,7 @@ void packed_matmul(Backend& backend,
         const float* next =
             b + k * p.columns + strip_end;  // fetched row by row while this strip is multiplied
         const float* const next_end = strip_end < p.columns ? next + depth * p.columns : next;
-        for (std::int64_t n = strip; n < strip_end; n += kWidth) {
+        for (std::int64_t n = strip; n < strip_end; n += kTileWidth) {
           const Epilogue epilogue{.add_to_c = p.accumulate || k > 0,
                                   .bias = p.bias && last ? bias + n : nullptr};
           for_each_piece<kTileRows>(rows, [&](std::int64_t first, auto tile_rows) {
@@ -183,7 +179,7 @@ void packed_matmul(Backend& backend,
                                      epilogue,
                                      c + (m + first) * p.columns + n,
                                      p.columns,
-                                     std::min(kWidth, strip_end - n));
+                                     std::min(kTileWidth, strip_end - n));
           });
         }
       }
@@ -199,7 +195,7 @@ bool packed_matmul_wins(const MatmulPlan& p) {
 
 std::int64_t panel_floats(std::int64_t rows, std::int64_t inner, std::int64_t columns) {
   // One row's sums are too few to fill the adders' pipelines: with 8 lanes oneDNN's way is faster.
-  return rows > 1 || kLanes > 8 ? (columns + kWidth - 1) / kWidth * kWidth * inner : 0;
+  return rows > 1 || kLanes > 8 ? (columns + kTileWidth - 1) / kTileWidth * kTileWidth * inner : 0;
 }
 
 void pack_panels(Stream& /*stream*/, const Tensor& b, bool transpose_b, const Tensor& panels) {
@@ -216,7 +212,7 @@ void multiply_by_panels(
   float* const to = c.data<float>();
   const std::int64_t inner = a.shape()[1];
   const std::int64_t columns = c.shape()[1];
-  for (std::int64_t n = 0; n < columns; n += kWidth) {
+  for (std::int64_t n = 0; n < columns; n += kTileWidth) {
     for_each_piece<kRowsApart>(c.shape()[0], [&](std::int64_t first, auto rows) {
       multiply_tile<rows>(left + first * inner,
                           RowsApart{inner},
@@ -226,7 +222,7 @@ void multiply_by_panels(
                           {.add_to_c = accumulate, .bias = nullptr},
                           to + first * columns + n,
                           columns,
-                          std::min(kWidth, columns - n));
+                          std::min(kTileWidth, columns - n));
     });
   }
 }

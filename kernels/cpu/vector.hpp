@@ -288,6 +288,19 @@ struct Tile {
   }
 };
 
+// The tile of products, convolutions and attention.
+constexpr int kTileVectors = 2;
+constexpr std::int64_t kTileWidth = kTileVectors * kLanes;  // columns
+constexpr int kTileRows = static_cast<int>(kRegisters - 2 - kTileVectors) /
+                          kTileVectors;  // at most: 6 with 16 registers, 14 with 32
+
+/// A row of a tile's right factor.
+inline void copy_width(const float* from, float* to) {
+  for (std::int64_t c = 0; c < kTileWidth; c += kLanes) {
+    store(to + c, load(from + c));
+  }
+}
+
 /// f(first, std::integral_constant<int, rows>) for `extent` cut into pieces of nearly the same
 /// size, at most `rows_max`: even pieces keep the tiles large enough to hide the latency of their
 /// additions.
