@@ -2,21 +2,61 @@
 
 #include "apps/presets/presets.hpp"
 #include "apps/run/phases.hpp"
+#include "apps/run/run_state.hpp"
 #include "apps/run/sharpness.hpp"
 #include "experiment.pb.h"
 #include "kernels/wording.hpp"
 #include "messages/experiment.hpp"
 #include "runtime/checkpoint/store.hpp"
+#include "runtime/checkpoint/weights.hpp"
 #include "runtime/data/foreign.hpp"
+#include "runtime/record/json_reader.hpp"
 #include "runtime/record/shell_word.hpp"
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 namespace troupe {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// What can be done instead with the newest checkpoint of a run; "": it has none.
+std::string newest_checkpoint(const std::string& verb, const std::string& run) {
+  const auto kept = checkpoints_of(run);
+  return kept.empty() ? ""
+                      : fill_in("; its newest checkpoint has some: `troupe {} {} {}`",
+                                verb,
+                                kept.front().string(),
+                                run);
+}
+
+/// Error (data) where the run has gone on from a checkpoint since it wrote its weights: these are of the end that it had before.
+Result<void> check_last_end(const std::string& verb, const std::string& run) {
+  const fs::path summary = fs::path(run) / "summary.json";
+  const fs::path metrics = fs::path(run) / "metrics.jsonl";
+  std::error_code code;
+  if (!fs::exists(summary, code) || !fs::exists(metrics, code)) {
+    return {};
+  }
+  std::ifstream file(summary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  if (!is_being_written(metrics) &&
+      tells_the_end(summary, Json::parse(text)["updates"].number(), metrics)) {
+    return {};
+  }
+  const std::string before = (fs::path(run) / kWeightsFile).string();
+  return data_error(
+      "{}: {}: the run has gone on since it wrote its weights, and has not come to another end{}; "
+      "for those of the end before: `troupe {} {}`",
+      verb,
+      run,
+      newest_checkpoint(verb, run),
+      verb,
+      before);
+}
 
 /// EXPERIMENT, or what stands beside the weights.
 Result<std::string> experiment_beside(const std::string& verb, const TrainedArguments& arguments) {
@@ -31,17 +71,12 @@ Result<std::string> experiment_beside(const std::string& verb, const TrainedArgu
   const bool whole = fs::is_directory(weights, code);
   if (whole && !fs::exists(weights / "weights.safetensors", code)) {
     const bool run = fs::exists(weights / "experiment.textproto", code);
-    const auto kept = run ? checkpoints_of(weights) : std::vector<fs::path>();
     return data_error("{}: {}: {}{}",
                       verb,
                       arguments.weights,
                       run ? "the run has no weights, because it has not come to its end"
                           : "it is no folder of a run, as there is no weights.safetensors in it",
-                      kept.empty() ? ""
-                                   : fill_in("; its newest checkpoint has some: `troupe {} {} {}`",
-                                             verb,
-                                             kept.front().string(),
-                                             arguments.weights));
+                      run ? newest_checkpoint(verb, arguments.weights) : "");
   }
   const fs::path folder = whole ? weights : weights.parent_path();
   const fs::path beside = folder / "experiment.textproto";
@@ -81,6 +116,7 @@ Result<Blueprint> trained_blueprint(const std::string& verb, const TrainedArgume
     return usage_error(
         "{}: {} is no experiment; samples are named by --data {}", verb, *name, shell_word(*name));
   }
+  TROUPE_TRY(check_last_end(verb, arguments.weights));
   const auto whole = load_experiment(*name, arguments.assignments);
   TROUPE_TRY(whole);
   const auto phases = phases_of(*whole);

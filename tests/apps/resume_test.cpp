@@ -312,6 +312,30 @@ TEST_CASE("a run that goes on is not gone on with by another program", "[apps]")
   CHECK(program.wait().code == 128 + SIGKILL);
 }
 
+TEST_CASE("the weights of an end are not taken for those of a run that went on and was killed",
+          "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  Program first(pipeline("run", run, "1000000"));
+  wait_for_checkpoint(run);
+  first.signal(SIGINT);
+  REQUIRE(first.wait().code == 130);
+  REQUIRE(run_program({"eval", run}).code == 0);
+  const auto before = fs::file_size(run + "/metrics.jsonl");
+  Program second({"run", "--resume", run, "--quiet"});
+  wait_until([&] { return fs::file_size(run + "/metrics.jsonl") > before + 4096; });
+  second.signal(SIGKILL);
+  second.wait();
+  const Said said = run_program({"eval", run});
+  CHECK(said.code == 3);
+  CHECK_THAT(said.err, says("the run has gone on since it wrote its weights"));
+  CHECK_THAT(said.err, says("`troupe eval " + run + "/checkpoints/step-"));
+  CHECK(run_program({"eval", run + "/weights.safetensors"}).code == 0);
+  const auto newest = said.err.find("/checkpoints/step-");
+  const std::string checkpoint = said.err.substr(newest, said.err.find(' ', newest) - newest);
+  CHECK(run_program({"eval", run + checkpoint, run}).code == 0);
+}
+
 TEST_CASE("a run that is to write checkpoints without a pause has most of the time for itself",
           "[apps]") {
   const Folder folder;
