@@ -15,11 +15,15 @@
 #include "messages/bad_sender.hpp"
 #include "runtime/schemes/codecs/codec.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 namespace troupe {
 namespace {
+
+// More evaluations than a run has between two deaths. Of 4,096 replicas, the most, numbers come to 2^44 (may_be_cut).
+constexpr std::int64_t kRoundsBetweenDeaths = std::int64_t{1} << 20;
 
 std::int64_t count_of(const std::map<std::int32_t, std::int64_t>& of, std::int32_t peer) {
   const auto found = of.find(peer);
@@ -60,7 +64,9 @@ std::map<std::int32_t, std::int64_t> counts_of(const Note& note, std::size_t rep
 
 }  // namespace
 
-/// All have come to the step. One cut at a time; numbers of different evaluators are different ones (evaluator_of).
+/// All have come to the step. One cut at a time; numbers of different evaluators are different ones (evaluator_of). Who evaluates
+/// in the place of one that died knows of more deaths than that one did, so that its number is the larger one, whether the
+/// dead one's mark has come to any of the living or not: who has left a cut for another one has no part of it any more.
 void PeerExchange::begin_cut(std::int64_t step, Effects& fx) {
   for (const auto& [other, gathering] : gatherings_) {
     if (gathering.cut > 0) {
@@ -69,7 +75,9 @@ void PeerExchange::begin_cut(std::int64_t step, Effects& fx) {
   }
   Gathering& gathering = gatherings_.at(step);
   const auto all = static_cast<std::int64_t>(alive_.size());
-  gathering.cut = (std::max(gathering.known, cut_.number) / all + 1) * all + seat_.replica;
+  const std::int64_t dead = std::count(alive_.begin(), alive_.end(), false);
+  const std::int64_t round = std::max(gathering.known, cut_.number) / all + 1;
+  gathering.cut = std::max(round, dead * kRoundsBetweenDeaths) * all + seat_.replica;
   const Stamp stamp{seat_.replica, seat_.chunk, step, 0};
   for (std::int32_t r = 0; r < static_cast<std::int32_t>(all); ++r) {
     if (lives(r)) {

@@ -642,6 +642,41 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("an evaluation of one moment ends, though who began it died and its marks come late",
+          "[actors]") {
+  std::mt19937_64 dice(11);
+  const auto below = [&](std::int64_t n) {
+    return std::uniform_int_distribution<std::int64_t>(0, n - 1)(dice);
+  };
+  for (int i = 0; i < 800; ++i) {
+    const std::uint64_t seed = dice();
+    const auto n = static_cast<std::size_t>(3 + below(4));
+    const bool backwards = i % 2 == 1;
+    INFO(n << " replicas, the " << (backwards ? "last" : "first") << " dies first, seed " << seed);
+    Village v({concat("replicas.count=", n), "replicas.exchange=ad_psgd"}, seed, true);
+    const auto evaluator = [&] {
+      return backwards ? v.living().back() : v.living().front();
+    };
+    std::int64_t step = 1;
+    while (v.living().size() > 2) {
+      v.evaluate(evaluator(), step);
+      v.run_for(100, something, below(120));
+      if (v.has_evaluated(evaluator(), step)) {
+        ++step;
+      } else {
+        v.die(evaluator(), below(2) == 0, below(4) > 0);
+      }
+    }
+    v.evaluate(evaluator(), step);
+    std::int64_t most = step;
+    for (const std::size_t r : v.living()) {
+      most = std::max(most, v.step(r));
+    }
+    v.run_to(most + 2, something);
+    CHECK(v.has_evaluated(evaluator(), step));
+  }
+}
+
 TEST_CASE("pairs come together", "[actors]") {
   Village v({"replicas.count=8", "replicas.exchange=ad_psgd"}, 2);
   const double before = v.consensus();

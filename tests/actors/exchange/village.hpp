@@ -7,6 +7,7 @@
 #include "messages/experiment.hpp"
 #include "tests/actors/exchange/fake_host.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <map>
@@ -214,12 +215,25 @@ class Village {
     things_ = -1;
   }
 
-  /// Replica `r` dies, and what it has told and nobody has heard yet is lost; the others are told: at once, or each
-  /// when its turn comes.
-  void die(std::size_t r, bool at_once = true) {
+  /// The mean of all at step `step` is asked of replica `r`.
+  void evaluate(std::size_t r, std::int64_t step) {
+    House& one = *houses_[r];
+    one.exchange->make_pin(step, one.fx);
+    collect(r);
+  }
+
+  /// Whether replica `r` has answered that.
+  bool has_evaluated(std::size_t r, std::int64_t step) const {
+    return std::ranges::any_of(houses_[r]->host.pins,
+                               [step](const auto& pin) { return pin.first == step; });
+  }
+
+  /// Replica `r` dies, and what it has told and nobody has heard yet is lost, unless it is heard late; the others are told: at
+  /// once, or each when its turn comes.
+  void die(std::size_t r, bool at_once = true, bool heard_late = false) {
     dead_.insert(r);
     for (auto& [pair, notes] : under_way_) {
-      if (pair.first == r || pair.second == r) {
+      if ((pair.first == r && !heard_late) || pair.second == r) {
         notes.clear();
       }
     }
