@@ -432,6 +432,15 @@ class Folds(nn.Module):
         return x[:, None, None]
 
 
+class Slips(nn.Linear):
+    def __init__(self, last):
+        super().__init__(192, 10)
+        self.last = last
+
+    def forward(self, x):
+        return self.last(super().forward(x.flatten(1)))
+
+
 @pytest.mark.parametrize("make, sentence", [
     (lambda: Network(nn.LSTM(8, 8, batch_first=True), nn.Flatten()), "module 0 gives a tuple; a layer gives one tensor"),
     (lambda: Network(nn.Identity(), Folds(), nn.Flatten()), "gives a Tensor of 6 dimensions"),
@@ -444,11 +453,18 @@ class Folds(nn.Module):
     (lambda: Network(nn.Flatten(), nn.Linear(192, 10).double()), "float64, and what is trained is float32"),
     (lambda: Network(nn.Flatten(), nn.Linear(3, 10)), r"module 1 does not take samples of \(192,\): RuntimeError"),
     (lambda: Network(nn.Flatten(), nn.Linear(192, 9)), r"gives \(9,\) for a sample, and the data's targets want 10"),
+    (lambda: Network(Slips(lambda y: y[0])), "gives 10 rows for 2 samples"),
+    (lambda: Network(Slips(lambda y: y.detach())), r"has no_grad\(\) or detach"),
     (lambda: Network(nn.Flatten(), nn.AdaptiveAvgPool1d(10)), "none of the network's modules has a parameter")])
 def test_what_is_no_layer_is_refused(make, sentence):
     x, y = images()
     with pytest.raises(troupe.UsageError, match=sentence):
         troupe.sim("teacher-mlp", {**SETS, **FLUSHED}, data=(x[:, 0] if "tuple" in sentence else x, y), network=make())
+
+
+def test_weights_of_another_network_are_not_loaded(fails):
+    for weights in ({}, {"0.weight": np.zeros((3, 2), np.float32)}):
+        assert "these weights have no 0.weight of (2, 2)" in fails(troupe.UsageError, lambda: Network(nn.Linear(2, 2)).load(weights))
 
 
 class Halved(nn.Module):

@@ -105,6 +105,8 @@ class Network:
         """Puts trained weights, of Run.weights, into the modules."""
         with torch.no_grad():
             for name, tensor in self._tensors().items():
+                if name not in weights or weights[name].size != tensor.numel():
+                    raise UsageError(f"load: these weights have no {name} of {tuple(tensor.shape)}")
                 tensor.copy_(torch.from_numpy(np.array(weights[name])).view(tensor.shape))  # in its own type
 
     def _tensors(self) -> dict[str, torch.Tensor]:
@@ -284,14 +286,19 @@ class Layer:
         tensors = [t.detach().clone() for _, t in _kept(self.module)]
         probe = x.clone()
         with torch.no_grad(), _Flops() as flops:
-            self.output = tuple(self._call(tensors, x.clone(), 0, training=False).shape[1:])
+            y = self._call(tensors, x.clone(), 0, training=False)
+        if len(y) != len(x):
+            raise UsageError(f"module {self.name} gives {len(y)} rows for {len(x)} samples; it gives one tensor, the batch first")
+        self.output = tuple(y.shape[1:])
         self.flops = flops.total / len(x)
         with torch.no_grad():
             self._call(tensors, probe, 0)
         self.writes = probe._version > 0
         with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.nbytes) or t, lambda t: t):
-            self._call([t.requires_grad_() if i < self.count else t for i, t in enumerate(tensors)],
-                       x.clone().requires_grad_(x.is_floating_point()), 0)
+            y = self._call([t.requires_grad_() if i < self.count else t for i, t in enumerate(tensors)],
+                           x.clone().requires_grad_(x.is_floating_point()), 0)
+        if self.count and not y.requires_grad:
+            raise UsageError(f"module {self.name} gives what its parameters have no gradients of; its forward has no_grad() or detach()")
         self.saved_bytes = sum(saved) // len(x)
 
     def _call(self, tensors: Any, x: torch.Tensor, key: int, training: bool = True) -> torch.Tensor:
@@ -307,7 +314,7 @@ class Layer:
             free.append(one)
         if not isinstance(y, torch.Tensor) or not 1 <= y.dim() <= DIMENSIONS:
             raise UsageError(f"module {self.name} gives a {type(y).__name__}{f' of {y.dim()} dimensions' if hasattr(y, 'dim') else ''}; "
-                             f"a layer gives one tensor of at most {DIMENSIONS}, the batch first")
+                             f"a layer gives one tensor of at most {DIMENSIONS} dimensions, the batch first")
         return y if y.dtype == torch.float32 else y.float()  # what torch.autocast has left
 
     @staticmethod
