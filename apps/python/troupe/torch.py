@@ -3,7 +3,6 @@ forward waits for its backward."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import itertools
@@ -23,6 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from . import _command, _troupe
 from ._command import UsageError
 from ._copies import Copy
+from ._memory import as_tensor, given_back, on
 from ._shared import find
 from ._tracing import traced
 from .results import write_weights
@@ -152,8 +152,8 @@ class Network:
         """By its own loss: the mean, and how many labels are where the largest output is. Called by the runtime."""
         assert self.loss is not None
         _threads_as_set()
-        with _on(stream):
-            return self._judge(_tensor(outputs), _tensor(targets), None if gradient is None else _tensor(gradient))
+        with on(stream):
+            return self._judge(as_tensor(outputs), as_tensor(targets), None if gradient is None else as_tensor(gradient))
 
     def _judge(self, y: torch.Tensor, of: torch.Tensor, gradient: torch.Tensor | None) -> tuple[float, int]:
         labels = not of.is_floating_point()
@@ -167,26 +167,6 @@ class Network:
             gradient.copy_(*torch.autograd.grad(mean, y))
         right = labels and y.dim() > 1 and y.numel() == of.numel() * y.shape[-1]
         return mean.item(), int((y.flatten(0, -2).argmax(1) == of.flatten()).sum()) if right else 0
-
-
-def _on(stream: tuple[int, int] | None) -> Any:
-    """Within it torch puts its work on a stream of the runtime's, (index of the GPU, cudaStream_t), in one order with the
-    runtime's own; None: of the CPU."""
-    if stream is None:
-        return contextlib.nullcontext()
-    index, handle = stream
-    return torch.cuda.stream(torch.cuda.ExternalStream(handle, device=index))
-
-
-def _tensor(array: Any) -> torch.Tensor:
-    """The same memory: numpy's, or a GPU's by DLPack."""
-    return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
-
-
-def _given_back(tensor: torch.Tensor) -> Any:
-    """As the runtime takes it: the CPU's from numpy, as one of torch's costs it 4 us."""
-    made = tensor.contiguous()
-    return made.numpy() if made.device.type == "cpu" else made
 
 
 def _threads_as_set() -> None:
@@ -319,13 +299,13 @@ class Layer:
 
     @staticmethod
     def _tensors(arrays: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
-        return [_tensor(a) if s else _tensor(a).view(s) for a, s in zip(arrays, shapes)]
+        return [as_tensor(a) if s else as_tensor(a).view(s) for a, s in zip(arrays, shapes)]
 
     def _own(self, buffers: Any, training: bool) -> list[torch.Tensor]:
         """In their own types; what a forward may write into is a copy. By numpy where it can: a copy of torch's takes 4 us."""
         return [torch.from_numpy(array.reshape(shape).astype(_NUMPYS[dtype], copy=training and written))
                 if dtype in _NUMPYS and isinstance(array, np.ndarray)
-                else _tensor(array).view(shape).to(dtype, copy=training and written)
+                else as_tensor(array).view(shape).to(dtype, copy=training and written)
                 for array, shape, (dtype, written) in zip(buffers, self.shapes[self.count:], self.types)]
 
     def _graph(self, w: Any, buffers: Any, x: torch.Tensor, key: int) -> tuple[Any, torch.Tensor, torch.Tensor]:
@@ -338,23 +318,23 @@ class Layer:
 
     def forward(self, w: Any, buffers: Any, x: Any, training: bool, seed: int, first_sample: int, stream: Any) -> Any:
         _threads_as_set()
-        with _on(stream):
-            return self._forward(w, buffers, _tensor(x), training, seed, first_sample)
+        with on(stream):
+            return self._forward(w, buffers, as_tensor(x), training, seed, first_sample)
 
     def _forward(self, w: Any, buffers: Any, x: torch.Tensor, training: bool, seed: int, first_sample: int) -> Any:
         own = self._own(buffers, training)
         if not training:
             with torch.no_grad():
                 tensors = [*self._tensors(w, self.shapes), *own]
-                return _given_back(self._call(tensors, x, 0, training=False)), None, []
+                return given_back(self._call(tensors, x, 0, training=False)), None, []
         key = zlib.crc32(f"{seed} {self.name} {first_sample}".encode())
         w, x, y = self._graph(w, own, x, key)
-        return _given_back(y.detach()), (w, x, y, key, buffers), [_numbers_of(b) for b in own]
+        return given_back(y.detach()), (w, x, y, key, buffers), [_numbers_of(b) for b in own]
 
     def backward(self, kept: Any, w: Any, dy: Any, want_dx: bool, same_weights: bool, stream: Any) -> Any:
         _threads_as_set()
-        with _on(stream):
-            return self._backward(kept, w, _tensor(dy), want_dx, same_weights)
+        with on(stream):
+            return self._backward(kept, w, as_tensor(dy), want_dx, same_weights)
 
     def _backward(self, kept: Any, w: Any, dy: torch.Tensor, want_dx: bool, same_weights: bool) -> Any:
         of, x, y, key, buffers = kept
@@ -362,7 +342,7 @@ class Layer:
             of, x, y = self._graph(w, self._own(buffers, training=True), x, key)
         inputs = [x, *of] if want_dx else of
         grads = torch.autograd.grad(y, inputs, dy.view(y.shape), materialize_grads=True) if inputs and y.requires_grad else []
-        grads = [_given_back(g) for g in grads]
+        grads = [given_back(g) for g in grads]
         return (grads[0], grads[1:]) if want_dx else (None, grads)
 
     def gradients(self, kept: Any) -> Any:
