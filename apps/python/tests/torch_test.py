@@ -582,14 +582,15 @@ def test_what_a_run_had_of_python_may_be_made_anew(tmp_path, fails):
     folder = tmp_path / "run"
     how = {**SETS, "pipeline.stages": 2, "pipeline.schedule": "async_one_f_one_b", "pipeline.weights": "stash",
            "pipeline.activations": "recompute", "record.checkpoint.every": 10, "record.checkpoint.keep": 9}
-    whole = troupe.run("teacher-mlp", how, **made(), out=folder)
+    troupe.run("teacher-mlp", how, **made(), out=folder)
+    whole = troupe.sim("teacher-mlp", how, **made(), out=tmp_path / "sim")
     assert "made anew: network=..." in fails(troupe.UsageError, lambda: troupe.replay(folder, data=made()["data"]), LookupError)
     assert "equal" in troupe.replay(folder, **made())
     again = made()
     ids = again["data"].id, again["network"].id
-    longer = troupe.resume(folder, {"stop.updates": STEPS + 10}, **again)
-    assert longer.summary["updates"] == STEPS + 10 and longer.folder != folder
-    assert troupe.resume(folder / "checkpoints" / "step-20", **again).sha256 == whole.sha256
+    longer = troupe.resume(tmp_path / "sim", {"stop.updates": STEPS + 10}, **again)
+    assert longer.summary["updates"] == STEPS + 10 and longer.folder != tmp_path / "sim"
+    assert troupe.resume(tmp_path / "sim" / "checkpoints" / "step-20", **again).sha256 == whole.sha256
     assert ids == (again["data"].id, again["network"].id)
     troupe.sim("teacher-mlp", {"stop.updates": 5}, out=tmp_path / "ours")
     assert "is not of Python" in fails(troupe.UsageError, lambda: troupe.resume(tmp_path / "ours", **made()))
