@@ -648,7 +648,7 @@ TEST_CASE("an evaluation of one moment ends, though who began it died and its ma
   const auto below = [&](std::int64_t n) {
     return std::uniform_int_distribution<std::int64_t>(0, n - 1)(dice);
   };
-  for (int i = 0; i < 800; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     const std::uint64_t seed = dice();
     const auto n = static_cast<std::size_t>(3 + below(4));
     const bool backwards = i % 2 == 1;
