@@ -22,10 +22,11 @@ class Walker {
       : s_(schedule),
         batches_(batches),
         micro_batches_(schedule.options.micro_batches),
-        alternates_(schedule.copies.empty()
-                        ? 1
-                        : *std::max_element(schedule.copies.begin(), schedule.copies.end())),
-        done_(static_cast<std::size_t>(schedule.chunks * alternates_)),
+        alternates_(static_cast<std::size_t>(
+            schedule.copies.empty()
+                ? 1
+                : *std::max_element(schedule.copies.begin(), schedule.copies.end()))),
+        done_(static_cast<std::size_t>(schedule.chunks) * alternates_),
         next_(schedule.stages.size()),
         waits_(schedule.stages.size()) {
     for (const Sequence& sequence : schedule.stages) {
@@ -82,7 +83,7 @@ class Walker {
   }
 
   std::size_t at(std::int32_t chunk, std::int32_t turn) const {
-    return static_cast<std::size_t>(chunk * alternates_ + turn);
+    return static_cast<std::size_t>(chunk) * alternates_ + static_cast<std::size_t>(turn);
   }
 
   /// Of the alternate of `chunk` that has the action's micro-batch.
@@ -235,7 +236,7 @@ class Walker {
   const Schedule& s_;
   const std::int64_t batches_;
   const std::int64_t micro_batches_;
-  const std::int32_t alternates_;    // of a chunk, at most
+  const std::size_t alternates_;     // of a chunk, at most
   std::vector<Done> done_;           // by chunk and alternate
   std::vector<std::uint64_t> next_;  // by stage: index of its next action
   std::vector<std::uint64_t> ends_;
