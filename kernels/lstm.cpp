@@ -75,7 +75,7 @@ void lstm_forward(Stream& stream, const LstmForward& a) {
   check_state(kOp, a.before, stream, s);
   check_state(kOp, a.after, stream, s);
 
-  const RepeatedFactor recurrent(stream, a.w_hidden, true, s.B);
+  const RepeatedFactor recurrent(stream, a.w_hidden, true);
   const Tensor hidden = stream.allocate({s.T, s.B, s.H});
   matmul(stream,
          s.rows(with_leading_swapped(stream, a.x), 0, s.T),
@@ -119,7 +119,7 @@ void lstm_input_gradient(Stream& stream, const LstmInputGradient& a) {
     check_state(kOp, *state, stream, s);
   }
 
-  const RepeatedFactor recurrent(stream, a.w_hidden, false, s.B);
+  const RepeatedFactor recurrent(stream, a.w_hidden, false);
   const Tensor dhidden =
       with_leading_swapped(stream, a.dy);  // (T, B, H); later steps add their share
   const Tensor dcell = stream.allocate({s.B, s.H});

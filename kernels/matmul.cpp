@@ -58,7 +58,7 @@ void matmul(Stream& stream,
   TROUPE_DISPATCH(matmul, stream, a, b, c, options);
 }
 
-RepeatedFactor::RepeatedFactor(Stream& stream, const Tensor& b, bool transpose, std::int64_t rows)
+RepeatedFactor::RepeatedFactor(Stream& stream, const Tensor& b, bool transpose)
     : b_(operand(stream, b)), transpose_(transpose) {
   TROUPE_CHECK(
       b.shape().dimensions() == 2, "[RepeatedFactor] the factor is no matrix: ", b.shape());
@@ -66,7 +66,7 @@ RepeatedFactor::RepeatedFactor(Stream& stream, const Tensor& b, bool transpose, 
     return;
   }
   const std::int64_t floats =
-      TROUPE_CPU(panel_floats)(rows, b.shape()[transpose ? 1 : 0], b.shape()[transpose ? 0 : 1]);
+      TROUPE_CPU(panel_floats)(b.shape()[transpose ? 1 : 0], b.shape()[transpose ? 0 : 1]);
   if (floats > 0) {
     panels_ = stream.allocate({floats});
     begin(stream, {&b_, &panels_});

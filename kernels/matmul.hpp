@@ -26,8 +26,8 @@ void matmul(Stream& stream,
 /// The right factor of many products, rounded or copied once as the stream's device multiplies by it fastest.
 class RepeatedFactor {
  public:
-  /// b (K, N), or (N, K) where it is stored transposed, for products of about `rows` rows.
-  RepeatedFactor(Stream& stream, const Tensor& b, bool transpose, std::int64_t rows);
+  /// b (K, N), or (N, K) where it is stored transposed.
+  RepeatedFactor(Stream& stream, const Tensor& b, bool transpose);
 
   /// c = or += a b. Shapes and contract as matmul's.
   void multiply(Stream& stream, const Tensor& a, const Tensor& c, bool accumulate) const;
@@ -46,10 +46,8 @@ void column_sum(Stream& stream, const Tensor& x, const Tensor& out, bool accumul
 TROUPE_BACKENDS(matmul);
 TROUPE_BACKENDS(column_sum);
 
-/// What a copy of b (inner, columns) takes that products of so many rows by it are fastest with; 0: none.
-TROUPE_ON_CPU(std::int64_t panel_floats(std::int64_t rows,
-                                        std::int64_t inner,
-                                        std::int64_t columns));
+/// What a copy of b (inner, columns) takes that products by it are fastest with; 0: none.
+TROUPE_ON_CPU(std::int64_t panel_floats(std::int64_t inner, std::int64_t columns));
 TROUPE_ON_CPU(
     void pack_panels(Stream& stream, const Tensor& b, bool transpose_b, const Tensor& panels));
 /// c = or += a b of float32. A row of c has the same bits whatever other rows there are.

@@ -16,48 +16,37 @@ constexpr int kFetchedRows = 4;
 // Of a left factor that is read where it lies: a pointer a row, of the sixteen registers that x86-64 has for all.
 constexpr int kRowsApart = std::min(kTileRows, 11);
 
-/// to[k width + i] = from[i from_row + k] for i < `rows` and k in [0, depth), where kLanes numbers of each k may be written:
-/// those behind the last one are of no use until something else is written there.
-template <int rows>
-void pack_across(
-    const float* from, std::int64_t from_row, std::int64_t depth, float* to, std::int64_t width) {
-  constexpr int kGroups = (rows + static_cast<int>(kLanes) - 1) / static_cast<int>(kLanes);
+/// to[k kTileWidth + i] = from[i from_row + k] for i < kLanes and k in [0, depth).
+void pack_across(const float* from, std::int64_t from_row, std::int64_t depth, float* to) {
   const std::int64_t whole = depth / kLanes * kLanes;
   for (std::int64_t k = 0; k < whole; k += kLanes) {
-    Floats group[kGroups][kLanes];
-    for (int g = 0; g < kGroups; ++g) {
-#pragma GCC unroll 16
-      for (int i = 0; i < kLanes; ++i) {
-        const int row = g * static_cast<int>(kLanes) + i;
-        group[g][i] = row < rows ? load(from + row * from_row + k) : Floats{};
-      }
-      transpose(group[g]);
+    Floats rows[kLanes];
+    for (std::int64_t i = 0; i < kLanes; ++i) {
+      rows[i] = load(from + i * from_row + k);
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) {
-      for (int g = 0; g < kGroups; ++g) {
-        store(to + (k + i) * width + g * kLanes, group[g][i]);
-      }
+    transpose(rows);
+    for (std::int64_t i = 0; i < kLanes; ++i) {
+      store(to + (k + i) * kTileWidth, rows[i]);
     }
   }
-  for (std::int64_t k = 0; k < depth - whole; ++k) {
-    for (int row = 0; row < rows; ++row) {
-      to[(whole + k) * width + row] = from[row * from_row + whole + k];
+  for (std::int64_t k = whole; k < depth; ++k) {
+    for (std::int64_t i = 0; i < kLanes; ++i) {
+      to[k * kTileWidth + i] = from[i * from_row + k];
     }
   }
 }
 
-/// Rows [0, rows) and k in [0, depth), tile by tile, within a tile by k. Up to kLanes numbers behind them are written.
+/// Rows [0, rows) and k in [0, depth), tile by tile, within a tile by k.
 void pack_left(
     const MatmulPlan& p, const float* a, std::int64_t rows, std::int64_t depth, float* packed) {
+  const std::int64_t row_step = p.transpose_a ? 1 : p.inner;
+  const std::int64_t k_step = p.transpose_a ? p.rows : 1;
   for_each_piece<kTileRows>(rows, [&](std::int64_t first, auto tile_rows) {
     float* to = packed + first * depth;
-    if (!p.transpose_a) {
-      pack_across<tile_rows>(a + first * p.inner, p.inner, depth, to, tile_rows);
-      return;
-    }
     for (std::int64_t k = 0; k < depth; ++k) {
-      std::memcpy(to + k * tile_rows, a + k * p.rows + first, tile_rows * sizeof(float));
+      for (int r = 0; r < tile_rows; ++r) {
+        *to++ = a[(first + r) * row_step + k * k_step];
+      }
     }
   });
 }
@@ -76,7 +65,7 @@ void pack_right(const MatmulPlan& plan,
   const std::int64_t column_step = plan.transpose_b ? plan.inner : 1;
   if (plan.transpose_b) {
     for (std::int64_t c = 0; c < whole; c += kLanes) {
-      pack_across<kLanes>(b + c * plan.inner, plan.inner, depth, at(c), kTileWidth);
+      pack_across(b + c * plan.inner, plan.inner, depth, at(c));
     }
   }
   for (std::int64_t k = 0; k < depth; ++k) {
@@ -193,9 +182,9 @@ bool packed_matmul_wins(const MatmulPlan& p) {
   return !onednn_has_avx512() && !p.transpose_b && columns_collide && p.rows >= 16 && p.inner >= 16;
 }
 
-std::int64_t panel_floats(std::int64_t rows, std::int64_t inner, std::int64_t columns) {
-  // One row's sums are too few to fill the adders' pipelines: with 8 lanes oneDNN's way is faster.
-  return rows > 1 || kLanes > 8 ? (columns + kTileWidth - 1) / kTileWidth * kTileWidth * inner : 0;
+std::int64_t panel_floats(std::int64_t inner, std::int64_t columns) {
+  // With AVX2 oneDNN's products are as fast alone, and faster within a network.
+  return kLanes == 8 ? 0 : (columns + kTileWidth - 1) / kTileWidth * kTileWidth * inner;
 }
 
 void pack_panels(Stream& /*stream*/, const Tensor& b, bool transpose_b, const Tensor& panels) {
