@@ -158,6 +158,9 @@ class Lead final : public Cluster {
 
   bool on_hosts() const { return c_.meeting || !c_.hosts.empty(); }
 
+  /// Processes of this host make their machines all at the same time, and have no clock to be asked for.
+  std::ptrdiff_t at_once() const { return on_hosts() ? kAtOnce : 1; }
+
   bool listens(int number) const;
   Result<StartedProcess> obtain_process(int number, const Patience& patience);
   Result<StartedProcess> connect_to_node(const HostPlace& place, Patience patience) const;

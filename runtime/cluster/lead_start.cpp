@@ -111,7 +111,7 @@ Result<void> Lead::start() {
   TROUPE_TRY(for_all(1, false, [&](int number, Member& member) {
     return listens(number) ? Result<void>() : obtain(number, member);
   }));
-  TROUPE_TRY(for_all(kAtOnce, true, [&](int number, Member& member) {
+  TROUPE_TRY(for_all(at_once(), true, [&](int number, Member& member) {
     return listens(number) ? obtain(number, member) : Result<void>();
   }));
   if (c_.meeting) {
@@ -284,7 +284,7 @@ Result<void> Lead::open(Theatre& theatre) {
   theatre_ = &theatre;
   std::vector<std::chrono::nanoseconds> ahead(static_cast<std::size_t>(c_.processes));
   be_patient();
-  const auto stand = for_all(kAtOnce, false, [&](int number, Member& member) -> Result<void> {
+  const auto stand = for_all(at_once(), false, [&](int number, Member& member) -> Result<void> {
     const auto clock = await_machines(member, number);
     TROUPE_TRY(clock);
     ahead[static_cast<std::size_t>(number)] = *clock;
