@@ -84,10 +84,10 @@ struct Epilogue {
   const float* bias;  // null for none
 };
 
-template <int rows, class Row>
+/// `step` is from one k of the left factor to the next.
+template <int rows, int step, class Row>
 void multiply_tile(const float* left,
                    Row row,
-                   std::int64_t left_step,
                    const float* right,
                    std::int64_t depth,
                    const Epilogue epilogue,
@@ -99,7 +99,7 @@ void multiply_tile(const float* left,
   }
   Tile<Floats, rows, kTileVectors> tile;
   tile.clear();
-  tile.add_product(depth, left, row, left_step, right, kTileWidth);
+  tile.add_product(depth, left, row, step, right, kTileWidth);
   if (columns == kTileWidth) {
     tile.for_each([&](Floats& sum, int r, int v) {
       float* to = c + r * c_row + v * kLanes;
@@ -160,15 +160,14 @@ void packed_matmul(Backend& backend,
                 __builtin_prefetch(next + at, 0, 2);
               }
             }
-            multiply_tile<tile_rows>(left + first * depth,
-                                     RowsSideBySide{},
-                                     tile_rows,
-                                     right + (n - strip) * depth,
-                                     depth,
-                                     epilogue,
-                                     c + (m + first) * p.columns + n,
-                                     p.columns,
-                                     std::min(kTileWidth, strip_end - n));
+            multiply_tile<tile_rows, tile_rows>(left + first * depth,
+                                                RowsSideBySide{},
+                                                right + (n - strip) * depth,
+                                                depth,
+                                                epilogue,
+                                                c + (m + first) * p.columns + n,
+                                                p.columns,
+                                                std::min(kTileWidth, strip_end - n));
           });
         }
       }
@@ -203,15 +202,14 @@ void multiply_by_panels(
   const std::int64_t columns = c.shape()[1];
   for (std::int64_t n = 0; n < columns; n += kTileWidth) {
     for_each_piece<kRowsApart>(c.shape()[0], [&](std::int64_t first, auto rows) {
-      multiply_tile<rows>(left + first * inner,
-                          RowsApart{inner},
-                          1,
-                          right + n * inner,
-                          inner,
-                          {.add_to_c = accumulate, .bias = nullptr},
-                          to + first * columns + n,
-                          columns,
-                          std::min(kTileWidth, columns - n));
+      multiply_tile<rows, 1>(left + first * inner,
+                             RowsApart{inner},
+                             right + n * inner,
+                             inner,
+                             {.add_to_c = accumulate, .bias = nullptr},
+                             to + first * columns + n,
+                             columns,
+                             std::min(kTileWidth, columns - n));
     });
   }
 }
