@@ -63,8 +63,9 @@ struct GradientBlock {
       }
       for_each_piece<kTileRows>(p.channels_out, [&](std::int64_t o, auto rows) {
         float* to = packed + o * pixels_out() + begin * rows;
-        // A vector at once, whose end the next place overwrites, but where it would reach beyond the channels.
-        const bool vector = rows <= kLanes && o + kLanes <= p.channels_out;
+        // A vector at once, whose end the next place overwrites, but where it would reach beyond the channels, or beyond the
+        // last place of these into a tile that is whole.
+        const bool vector = rows <= kLanes && kLanes <= 2 * rows && o + kLanes <= p.channels_out;
         const std::int64_t vectors = vector ? each - 1 : 0;
         for (std::int64_t i = 0; i < vectors; ++i) {
           store(to + i * rows, load(from[i] + o));

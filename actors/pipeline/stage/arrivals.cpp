@@ -56,7 +56,7 @@ std::string Arrivals::describe(Want missing, const Action& a, const Schedule& sc
   const std::string which =
       "(" + std::to_string(a.batch) + "," + std::to_string(a.micro_batch) + ")";
   const auto of_stage = [&](std::int32_t chunk) {
-    return which + " of stage " + std::to_string(schedule.stage_of(chunk));
+    return which + " of stage " + std::to_string(schedule.stage_of(chunk, a.batch, a.micro_batch));
   };
   switch (missing) {
     case Want::data:
