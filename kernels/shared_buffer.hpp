@@ -6,7 +6,7 @@
 //   whole vectors  block by block, each under its lock for as long as it takes to read or to move it (shared_copy, shared_move)
 //
 // Neither is a data race. A reader may see some components before an update and others after it. Whole vectors by compare and
-// swap take 20 times as long as by blocks: a lock instruction for each pair of numbers, where loops of plain ones are vectors.
+// swap would take a lock instruction for each pair of numbers, where loops of plain ones are vectors.
 #pragma once
 
 #include "kernels/stream.hpp"
@@ -23,7 +23,7 @@ namespace troupe {
 /// How a number is added to a shared component.
 enum class SharedAdd : std::uint8_t {
   atomic,  // so that nobody comes between the load and the store: no update is lost
-  racy,    // load, add, store: updates that meet are lost
+  racy,    // others may come between the load and the store: updates that meet there are lost
 };
 
 class SharedBuffer {
@@ -85,8 +85,8 @@ class SharedBuffer {
   }
 
  private:
-  /// Components of a block: enough for a lock, some 20 ns, to be little beside the move of a block, some 500 ns; few enough for
-  /// the second thread at a block to wait no longer than that, and for a block to stay in the first-level cache.
+  /// Components of a block: enough for a lock to be little beside the move of a block; few enough for the second thread at a
+  /// block not to wait long, and for the arrays that a move reads and writes to stay in the second-level cache.
   static constexpr std::int64_t kBlock = 4096;
 
   struct alignas(64) Block {  // its lock on a cache line of its own

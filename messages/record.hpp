@@ -54,8 +54,8 @@ struct AppliedRecord {
   double rate = 0;              // of this update
   double seconds = 0;           // since the oldest forward read, by the run's clock
   double gap = -1;  // |W applied to - W of forward|, RMS over the parameters; -1: not measured
-  std::vector<Read> reads;        // by micro-batch
-  std::size_t slice = 0;          // of a server
+  std::vector<Read> reads;  // by micro-batch; of DualPipe those of the stage that makes the step
+  std::size_t slice = 0;    // of a server
   std::int64_t mini_batches = 1;  // that it stands for; of an all-reduce, all are replica 0's
 
   static constexpr auto kFacts =

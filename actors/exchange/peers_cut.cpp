@@ -22,8 +22,8 @@
 namespace troupe {
 namespace {
 
-// More evaluations than a run has between two deaths. Of 4,096 replicas, the most, numbers come to 2^44 (may_be_cut).
-constexpr std::int64_t kRoundsBetweenDeaths = std::int64_t{1} << 20;
+// More evaluations than a run has between two deaths. Of 4,096 replicas, the most, numbers come to 2^49 (may_be_cut).
+constexpr std::int64_t kRoundsBetweenDeaths = std::int64_t{1} << 25;
 
 std::int64_t count_of(const std::map<std::int32_t, std::int64_t>& of, std::int32_t peer) {
   const auto found = of.find(peer);

@@ -17,7 +17,7 @@ namespace troupe::cpu::TROUPE_ISA {
 
 namespace {
 
-// As many queries at a time as a tile has columns. Rows that each need a pointer: more than these do not fit the other registers.
+// Rows that each need a pointer: more than these do not fit the registers beside those of the loops here.
 constexpr int kRowsApart = std::min(kTileRows, 6);
 // Queries whose gradient by keys and values is added at once: enough that a tile's way from and to
 // memory costs little. It follows the registers and not a cache: a number that the compiler knows spares a pointer for each

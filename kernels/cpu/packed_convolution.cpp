@@ -239,7 +239,8 @@ template <int rows>
   }
 }
 
-/// Has the pixels [first, end) of a block fetched from the line of their images that pixels before them have not read.
+/// Has the pixels [first, end) of a block fetched from the line of their images that pixels before them have not read: that of
+/// the middle tap in the last row of taps, which is the first one where the backward pass has them mirrored.
 void fetch(const Product& p, const Block& block, std::int64_t first, std::int64_t end) {
   constexpr std::int64_t kLine = 64 / sizeof(float);
   const std::int64_t middle = p.kernel / 2;

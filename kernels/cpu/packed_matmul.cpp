@@ -13,7 +13,7 @@ namespace {
 // A block of the left factor (Tiles::product_rows x kProductDepth) stays in the second-level cache, a panel of
 // the right one (kProductDepth x kTileWidth) in the first.
 constexpr int kFetchedRows = 4;
-// Of a left factor that is read where it lies: a pointer a row, of the sixteen registers that x86-64 has for all.
+// Of a left factor that is read where it lies: a pointer a row, of the registers that the one loop here leaves.
 constexpr int kRowsApart = std::min(kTileRows, 11);
 
 /// to[k kTileWidth + i] = from[i from_row + k] for i < kLanes and k in [0, depth).

@@ -232,7 +232,8 @@ class Lead final : public Cluster {
 
   mutable std::mutex start_mutex_;  // guards this
   std::set<int> awaited_;  // while the run begins; those that have failed to take part remain
-  std::atomic<bool> failing_{false};  // one has, and the others are not waited for
+  std::atomic<bool> failing_{
+      false};  // one has, and nobody is waited for any more: this run does not begin
 
   mutable std::mutex mutex_;  // guards Member, but for `process`, and all below
   std::condition_variable changed_;

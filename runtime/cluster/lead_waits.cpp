@@ -67,6 +67,7 @@ Result<void> Lead::for_all(std::ptrdiff_t at_once, bool hears_all, const Work& w
         awaited_.erase(number);
       } else {
         failed.emplace(number, done.error());
+        // Those who are late are late together, and are all named.
         failing_ = !hears_all && Clock::now() < member.patience.until;
       }
     }

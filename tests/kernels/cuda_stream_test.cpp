@@ -188,7 +188,8 @@ TEST_CASE("a recycled buffer waits for its earlier uses, whoever uses it first",
   }
 }
 
-TEST_CASE("what another library reads on a stream is not overwritten before", "[gpu]") {
+TEST_CASE("what another library reads on a stream is not overwritten before it has been read",
+          "[gpu]") {
   if (!gpu()) {
     return skip("no GPU");
   }

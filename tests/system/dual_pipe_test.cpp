@@ -134,14 +134,19 @@ TEST_CASE("DualPipe's bits depend on no times, no evaluations and no recomputati
 
 TEST_CASE("DualPipe goes with every weight policy, which has nothing to do", "[system]") {
   const std::vector<float> plain = trained(task(4, 8)).weights;
+  std::size_t tried = 0;
   for (const PolicyScheme& policy : policy_schemes()) {
     INFO(policy.info.name);
     const BoxedExperiment e = task(4, 8, {"pipeline.weights=" + policy.info.name});
     if (refusal(e).empty()) {
-      CHECK(trained(e).ending.cause == "");
+      ++tried;
+      const Outcome outcome = trained(e);
+      CHECK(outcome.ending.cause == "");
+      // nwpt steps by a momentum of its own, whatever the delay.
+      CHECK(same(outcome.weights, plain) == (policy.info.name != "nwpt"));
     }
   }
-  CHECK(same(trained(task(4, 8, {"pipeline.weights=stash"})).weights, plain));
+  CHECK(tried >= 8);
 }
 
 TEST_CASE("replicas of DualPipe learn the same on both clocks", "[system]") {

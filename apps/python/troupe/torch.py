@@ -22,7 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from . import _command, _troupe
 from ._command import UsageError
 from ._copies import Copy
-from ._memory import as_tensor, given_back, on
+from ._memory import as_tensor, given_back, on, place_of
 from ._shared import find
 from ._tracing import traced
 from .results import write_weights
@@ -244,7 +244,7 @@ class Layer:
                            for name, (_, p) in zip(names, everything[:self.count])]
         self.buffers = [(name, _shape(b), {"one"} if k.endswith("running_var") else set())
                         for name, (k, b) in zip(names[self.count:], everything[self.count:])]
-        self.copies: dict[Any, list[Copy]] = defaultdict(list)  # those that nobody uses, by (training, device)
+        self.copies: dict[Any, list[Copy]] = defaultdict(list)  # those that nobody uses, by (training, place_of)
         self.writes = False  # into its input, which is not its own: it gets a copy
         self.draws = False  # random numbers outside of nn.Dropout and its like
         state = torch.get_rng_state()
@@ -282,7 +282,7 @@ class Layer:
         self.saved_bytes = sum(saved) // len(x)
 
     def _call(self, tensors: Any, x: torch.Tensor, key: int, training: bool = True) -> torch.Tensor:
-        free = self.copies[training, x.device]
+        free = self.copies[training, place_of(x)]
         try:
             one = free.pop()  # the newest: several are there only where several threads have called at once
         except IndexError:

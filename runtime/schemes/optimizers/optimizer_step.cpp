@@ -150,13 +150,16 @@ OptimizerStep::Made OptimizerStep::apply(Stream& stream,
 /// that is in the caches is read and written, and none beside it.
 Tensor OptimizerStep::place_of_next(Stream& stream, const Tensor& w, const Tensor& g) const {
   const OptimizerScheme& scheme = optimizer_.scheme();
-  const bool here = w.device().kind == DeviceKind::cpu;
-  if (here && w.exclusive()) {
+  // Memory that another process has lent is given back, not kept.
+  const auto own = [](const Tensor& x) {
+    return x.device().kind == DeviceKind::cpu && x.exclusive() && !x.buffer()->is_lent();
+  };
+  if (own(w)) {
     return w;
   }
   // One pass has read an element of the gradient when it writes that of the weights; several may read it later.
   const bool one_pass = scheme.method.kernel && !scheme.matrices;
-  if (here && one_pass && g.exclusive() && !g.buffer()->is_lent()) {
+  if (one_pass && own(g)) {
     return g;
   }
   return stream.allocate(w.shape());

@@ -75,8 +75,20 @@ Result<Schedule> in_turn(const ScheduleScheme& scheme, const ScheduleOptions& op
   if (scheme.opposite) {
     schedule.copies.assign(schedule.placement.size(), 2);
     schedule.apart = scheme.opposite(options);
-    for (std::size_t c = 0; c < schedule.apart.size(); ++c) {
+    bool fits =
+        options.micro_batches % 2 == 0 && schedule.apart.size() == schedule.placement.size();
+    for (std::size_t c = 0; fits && c < schedule.apart.size(); ++c) {
+      const std::int32_t second = schedule.apart[c];
       schedule.apart[c] -= schedule.placement[c];
+      fits = second >= 0 && second < options.stages && schedule.apart[c] != 0;
+    }
+    if (!fits) {
+      return usage_error(
+          "pipeline.schedule: {}: each chunk needs a second stage of the {} beside its first one, "
+          "and "
+          "pipeline.micro_batches is to be even, for the two take turns",
+          scheme.info.name,
+          options.stages);
     }
   }
   for (std::int32_t k = 0; k < options.stages; ++k) {

@@ -32,7 +32,8 @@ struct ScheduleScheme {
   std::function<Result<void>(const ScheduleOptions&)> fits{};
   /// By chunk: the stage that works on it, of options that fit. Empty: c % K.
   std::function<std::vector<std::int32_t>(const ScheduleOptions&)> place{};
-  /// By chunk: a second stage, which takes turns with the first one. Empty: there is none.
+  /// By chunk, as many as `place` has: a second stage, another one than the first, which takes turns with it, so that M is
+  /// even. Empty: there is none.
   std::function<std::vector<std::int32_t>(const ScheduleOptions&)> opposite{};
 
   /// Whether it says which stage has which chunk; else each has one, or as pipeline.stage_of says.
