@@ -43,8 +43,9 @@ Result<void> check_last_end(const std::string& verb, const std::string& run) {
   }
   std::ifstream file(summary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  if (!is_being_written(metrics) &&
-      tells_the_end(summary, Json::parse(text)["updates"].number(), metrics)) {
+  const Json end = Json::parse(text);
+  if (!is_being_written(metrics) && !end["weights_sha256"].words().empty() &&
+      tells_the_end(summary, end["updates"].number(), metrics)) {
     return {};
   }
   const std::string before = (fs::path(run) / kWeightsFile).string();

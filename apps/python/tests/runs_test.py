@@ -166,3 +166,11 @@ def test_the_program_is_in_the_package(tmp_path):
         words = ["run", "teacher-mlp", "--processes", processes, "--set", "stop.updates=20", *more, "--out", str(tmp_path / processes)]
         subprocess.run([sys.executable, "-m", "troupe", *words], capture_output=True, check=True)
     assert troupe.load(tmp_path / "2").sha256 == troupe.sim("teacher-mlp", {"stop.updates": 20, "pipeline.stages": 2}).sha256
+
+
+def test_what_is_given_as_arrays_lasts_as_long_as_it_is_read():
+    x = np.random.default_rng(3).normal(size=(600, 8)).astype(np.float32)
+    data = lambda: (x, (x[:, 0] > 0).astype(np.int32))  # noqa: E731
+    assert "stage" in troupe.plan("teacher-mlp", data=data())
+    runs = troupe.compare("teacher-mlp", vary={"optimizer.learning_rate": 0.01}, sets={"stop.updates": 3}, data=data()).runs()
+    assert len(runs) == 1

@@ -42,10 +42,7 @@ class Experiment:
             base = base.base
         self.base, self.sets = str(base), more
         self.data = None if data is None else dataset(data)
-        if network is not None and not hasattr(network, "assignments"):
-            raise UsageError(f"network: a {type(network).__name__} is no troupe.torch.Network; Network(*modules) makes one, and "
-                             "from_torch(module, example)")
-        self.network = network
+        self.network = _network(network)
 
     def words(self) -> list[str]:
         """As the command line takes it."""
@@ -67,6 +64,13 @@ class Experiment:
     def save(self, path: str | Path) -> None:
         """As textproto, for `troupe run` and Experiment(path)."""
         Path(path).write_text(str(self))
+
+
+def _network(one: Any) -> Any:
+    if one is not None and not hasattr(one, "layers"):
+        raise UsageError(f"network: a {type(one).__name__} is no troupe.torch.Network; Network(*modules) makes one, and "
+                         "from_torch(module, example)")
+    return one
 
 
 def _folder(out: str | Path | None) -> tuple[Path, tempfile.TemporaryDirectory | None]:
@@ -136,6 +140,7 @@ def load(folder: str | Path) -> Run:
 @contextmanager
 def _again(home: Path, data: Any, network: Any) -> Iterator[Path]:
     """A folder that is the run's, and whose experiment has this data and network for those that it had."""
+    network = _network(network)
     if data is None and network is None:
         yield home
         return
@@ -160,16 +165,21 @@ def _again(home: Path, data: Any, network: Any) -> Iterator[Path]:
 def resume(folder: str | Path, sets: Sets | Mapping[str, Any] | Sequence[str] = (), *, out: str | Path | None = None,
            progress: bool | None = None, on_metric: Callable[[dict[str, Any]], Any] | None = None, data: Any = None,
            network: Any = None, **keys: Unpack[Keys]) -> Run:
-    """Goes on with a run from its newest checkpoint, in its own folder; or `folder` is a checkpoint of it. With other keys, or
-    `out`, it goes on in a new folder. `data`, `network`: what it had of Python, made anew by another program."""
+    """Goes on with a run from its newest checkpoint, in its own folder; or `folder` is a checkpoint of it. With other keys it
+    goes on in a new folder, `out` or one that lasts as long as the Run. `data`, `network`: what it had of Python, made anew by another program."""
     home = Path(folder).resolve()
     if home.parent.name == "checkpoints":
         home = home.parent.parent
     if not (home / "metrics.jsonl").exists():
         raise FileNotFoundError(f"{home} has no metrics.jsonl: it is not the folder of a run")
     with open(home / "metrics.jsonl") as lines:
-        verb = "sim" if json.loads(next(lines))["clock"] == "virtual" else "run"
+        first = lines.readline()
+    if not first.endswith("\n"):
+        raise UsageError(f"{home}/metrics.jsonl is empty: the run has not begun")
+    verb = "sim" if json.loads(first)["clock"] == "virtual" else "run"
     more = assignments(sets) + assignments(keys)
+    if out is not None and not more:
+        raise UsageError("resume: a run goes on as it was begun, in its own folder; another one (out=) goes with keys that are changed")
     to, kept = (home, None) if out is None and not more else _folder(out)
     with _again(home, data, network):
         words = [verb, "--resume", str(folder), *set_words(more), *([] if to == home else ["--out", str(to)])]
@@ -215,7 +225,8 @@ def compare(*experiments: Any, vary: Mapping[str, Iterable[Any]] | None = None, 
     """Several schemes on equal terms: each of `experiments` (presets, files, Experiments, lists of them, and dictionaries of
     them by what each is to be called) with each combination of `vary` ({"pipeline.weights": ["stash", "spectrain"]}),
     `seeds` times. What is set by `sets` and keywords holds for all."""
-    common = Experiment("", assignments(sets) + assignments(keys), data=data, network=network).words()[1:]
+    held = Experiment("", assignments(sets) + assignments(keys), data=data, network=network)  # and what is Python in it
+    common = held.words()[1:]
     folder, kept = _folder(out)
     if folder.exists() and any(folder.iterdir()):
         raise UsageError(f"{folder} is not empty; a comparison begins anew, as what is Python in it may have changed")
@@ -223,7 +234,7 @@ def compare(*experiments: Any, vary: Mapping[str, Iterable[Any]] | None = None, 
         words = ["compare", *_named(experiments, Path(files)), *common, "--seeds", str(seeds), "--clock", clock, "--out",
                  str(folder)]
         for key, values in (vary or {}).items():
-            words += ["--vary", f"{key}={','.join(text_of(value) for value in ([values] if isinstance(values, str) else values))}"]
+            words += ["--vary", f"{key}={','.join(text_of(value) for value in ([values] if isinstance(values, (str, int, float)) else values))}"]
         words += [*(["--target", str(target)] if target is not None else []), *(["--jobs", str(jobs)] if jobs else [])]
         return Comparison(folder, _command(words, progress), kept)
 
@@ -231,7 +242,8 @@ def compare(*experiments: Any, vary: Mapping[str, Iterable[Any]] | None = None, 
 def plan(experiment: Any = "glyphs-mlp", sets: Sets | Mapping[str, Any] | Sequence[str] = (), *, data: Any = None,
          network: Any = None, **keys: Unpack[Keys]) -> Text:
     """Stages, memory, idle time and staleness of an experiment, without running it."""
-    return command("plan", *Experiment(experiment, sets, data=data, network=network, **keys).words())
+    held = Experiment(experiment, sets, data=data, network=network, **keys)  # and what is Python in it
+    return command("plan", *held.words())
 
 
 def explain(name: str = "") -> Text:

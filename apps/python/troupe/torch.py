@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
+import math
 import tempfile
 import weakref
 import zlib
@@ -58,13 +59,14 @@ class Network:
             if not isinstance(module, nn.Module):
                 a_class = isinstance(module, type) and issubclass(module, nn.Module)
                 raise UsageError(f"Network: {module!r} {'has not been made; call it' if a_class else 'is no module of torch'}")
-            for key, t in module.named_parameters():
+            for key, t in itertools.chain(module.named_parameters(), module.named_buffers()):
                 if t.device.type != "cpu":
                     raise UsageError(f"Network: {key} is on {t.device}; a network is made on the CPU (module.cpu()), and placement.devices "
                                      "says where it computes")
                 if t.requires_grad and t.dtype != torch.float32:
                     raise UsageError(f"Network: {key} is {t.dtype}, and what is trained is float32: module.float()")
         self.modules, self.loss = modules, loss
+        self.losses: dict[Any, Any] = {}  # copies of one with tensors of its own, by place_of
         if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
             raise UsageError("loss: it has parameters of its own, which nobody would train; put them into a module, or freeze them "
                              "(requires_grad_(False))")
@@ -103,11 +105,13 @@ class Network:
 
     def load(self, weights: Mapping[str, np.ndarray]) -> None:
         """Puts trained weights, of Run.weights, into the modules."""
+        given = {name: np.array(weights[name]) for name in self._tensors() if name in weights}
+        for name, tensor in self._tensors().items():
+            if name not in given or (given[name].shape or (1,)) != _shape(tensor):
+                raise UsageError(f"load: these weights have no {name} of {tuple(tensor.shape)}")
         with torch.no_grad():
             for name, tensor in self._tensors().items():
-                if name not in weights or weights[name].size != tensor.numel():
-                    raise UsageError(f"load: these weights have no {name} of {tuple(tensor.shape)}")
-                tensor.copy_(torch.from_numpy(np.array(weights[name])).view(tensor.shape))  # in its own type
+                tensor.copy_(torch.from_numpy(given[name]).view(tensor.shape))  # in its own type
 
     def _tensors(self) -> dict[str, torch.Tensor]:
         """All that the runtime keeps, by name."""
@@ -143,9 +147,10 @@ class Network:
             x = torch.zeros(2, *made[-1].output)
         if made and not uses:
             raise UsageError("none of the network's modules has a parameter to train")
-        if made and self.loss is None and outputs not in (x[0].numel(), x.shape[-1]):
-            raise UsageError(f"the network gives {tuple(x.shape[1:])} for a sample, and the data's targets want {outputs}: whole-number targets "
-                             "are labels from 0 on, which want an output each, other targets are values: y.astype('int32') makes labels")
+        if made and self.loss is None and outputs not in (math.prod(made[-1].output), *made[-1].output[-1:]):
+            raise UsageError(f"the network gives {made[-1].output} for a sample, and the data's targets want {outputs}: whole-number targets are "
+                             "labels from 0 on, which want an output each (troupe.arrays(..., classes=N) says how many there are); others are "
+                             "values (y.astype('int32') makes labels); loss= takes outputs of any shape")
         return made
 
     def judge(self, outputs: Any, targets: Any, gradient: Any, stream: Any) -> tuple[float, int]:
@@ -160,7 +165,10 @@ class Network:
         of = of.long() if labels else of.view(y.shape) if of.numel() == y.numel() else of
         with torch.set_grad_enabled(gradient is not None):
             assert self.loss is not None
-            mean = self.loss(y.requires_grad_(gradient is not None), of)
+            loss = self.loss
+            if isinstance(loss, nn.Module) and y.device.type != "cpu":
+                loss = self.losses[place_of(y)] = self.losses.get(place_of(y)) or copy.deepcopy(loss).to(y.device)
+            mean = loss(y.requires_grad_(gradient is not None), of)
         if not isinstance(mean, torch.Tensor) or mean.dim():
             raise TypeError("it returned no tensor of one number, the mean over the samples")
         if gradient is not None:
@@ -274,7 +282,7 @@ class Layer:
         with torch.no_grad():
             self._call(tensors, probe, 0)
         self.writes = probe._version > 0
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.nbytes) or t, lambda t: t):
+        with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.nbytes) or t, lambda t: t):
             y = self._call([t.requires_grad_() if i < self.count else t for i, t in enumerate(tensors)],
                            x.clone().requires_grad_(x.is_floating_point()), 0)
         if self.count and not y.requires_grad:
@@ -312,7 +320,8 @@ class Layer:
         w = [t.requires_grad_() for t in self._tensors(w, self.shapes)]
         if x.is_floating_point():
             x = x.detach().requires_grad_()
-        return w, x, self._call(itertools.chain(w, buffers), x, key)
+        with torch.enable_grad():
+            return w, x, self._call(itertools.chain(w, buffers), x, key)
 
     # -- called by the runtime
 
