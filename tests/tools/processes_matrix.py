@@ -23,7 +23,7 @@ from pathlib import Path
 
 import forked
 from digest_matrix import CLOCK, SECONDS_MAX, TASKS, Case, cases, found_in, outcome, words
-from replay_matrix import replayed
+from replay_matrix import REAL, replayed
 
 # What plays in one process alone, and is refused otherwise.
 ALONE = r"hogwild|^sparse|^batch|^phases|angle_every"
@@ -77,7 +77,7 @@ def in_processes(program, folder, case, count, number, hosts=False):
 
 def run(program, folder, case, out, company):
     command = [program, "run", f"{case.task}.textproto", "--out", out, *company]
-    for setting in case.sets + (["record.order=false"] if re.search(ALONE, case.name) else []):
+    for setting in [REAL.get(one, one) for one in case.sets] + (["record.order=false"] if re.search(ALONE, case.name) else []):
         command += ["--set", setting]
     try:
         done = forked.run(command, cwd=folder, timeout=SECONDS_MAX)
