@@ -29,6 +29,9 @@ class RepeatedFactor {
   /// b (K, N), or (N, K) where it is stored transposed.
   RepeatedFactor(Stream& stream, const Tensor& b, bool transpose);
 
+  /// Whether it has been copied. Then a row of a product has the same bits whatever other rows there are.
+  bool is_copied() const { return static_cast<bool>(panels_); }
+
   /// c = or += a b. Shapes and contract as matmul's.
   void multiply(Stream& stream, const Tensor& a, const Tensor& c, bool accumulate) const;
 

@@ -114,7 +114,8 @@ std::vector<std::string> seeds() {
           stream_of({records(), records()}),
           stream_of(state_parcels(1, kept)),
           stream_of({parcel_of(ParcelKind::explained,
-                               Told{{3, Standstill{.waits_for = "F(7) of stage 1"}}})})};
+                               std::vector<std::pair<ActorId, Standstill>>{
+                                   {3, Standstill{.waits_for = "F(7) of stage 1"}}})})};
 }
 
 }  // namespace troupe::fuzz
