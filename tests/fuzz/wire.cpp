@@ -69,11 +69,11 @@ std::string stream_of(std::vector<Parcel> parcels) {
   return joined(frames);
 }
 
-template <class... T>
-Parcel parcel_of(ParcelKind kind, T... values) {
+Parcel explained() {
+  std::vector<std::pair<ActorId, Standstill>> told{{3, Standstill{.waits_for = "F(7) of stage 1"}}};
   Archive a;
-  (archive(a, values), ...);
-  return {.kind = kind, .recipient = 1, .content = a.take()};
+  a(told);
+  return {.kind = ParcelKind::explained, .recipient = 1, .content = a.take()};
 }
 
 Parcel message_of(Message message) {
@@ -113,9 +113,7 @@ std::vector<std::string> seeds() {
           placed(),
           stream_of({records(), records()}),
           stream_of(state_parcels(1, kept)),
-          stream_of({parcel_of(ParcelKind::explained,
-                               std::vector<std::pair<ActorId, Standstill>>{
-                                   {3, Standstill{.waits_for = "F(7) of stage 1"}}})})};
+          stream_of({explained()})};
 }
 
 }  // namespace troupe::fuzz

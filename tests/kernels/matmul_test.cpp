@@ -1,6 +1,5 @@
 #include "kernels/matmul.hpp"
 
-#include "kernels/dispatch.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/reference.hpp"
 
