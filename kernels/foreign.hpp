@@ -12,8 +12,8 @@ void* native_handle(Stream& stream);
 /// else before what is on the stream when the last handle of `x` goes has been done. Nothing on the CPU but a wait.
 void lend(Stream& stream, const Tensor& x);
 
-/// x = what others have at `data`, as many bytes of the same device. Enqueued on a GPU's stream: the memory must not be written
-/// by what is not put behind it there.
+/// x = what others have at `data`, as many bytes as `x` has, on the same GPU. Enqueued: the memory must be neither written nor
+/// given to others by what is not put behind it on the stream. Throws ContractError for a stream of the CPU.
 void copy_foreign(Stream& stream, const void* data, const Tensor& x);
 
 }  // namespace troupe

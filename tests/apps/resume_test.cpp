@@ -336,6 +336,21 @@ TEST_CASE("the weights of an end are not taken for those of a run that went on a
   CHECK(run_program({"eval", run + checkpoint, run}).code == 0);
 }
 
+TEST_CASE("the weights of an end are not taken for those of a later one that has none", "[apps]") {
+  const Folder folder;
+  const std::string run = folder / "run";
+  REQUIRE(run_program(pipeline("sim", run, "20")).code == 0);
+  REQUIRE(run_program({"eval", run}).code == 0);
+  std::string summary = contents(run + "/summary.json");
+  const std::string key = "\"weights_sha256\"";
+  const std::size_t at = summary.find(key);
+  REQUIRE(at != std::string::npos);
+  std::ofstream(run + "/summary.json") << summary.replace(at, key.size(), "\"of_another\"");
+  const Said said = run_program({"eval", run});
+  CHECK(said.code == 3);
+  CHECK_THAT(said.err, says("the run has gone on since it wrote its weights"));
+}
+
 TEST_CASE("a run that is to write checkpoints without a pause has most of the time for itself",
           "[apps]") {
   const Folder folder;

@@ -7,15 +7,14 @@
 #include "messages/pipeline.hpp"
 #include "messages/sparse.hpp"
 #include "messages/tensor_bytes.hpp"
+#include "runtime/cluster/cluster.hpp"
 #include "runtime/cluster/halts.hpp"
 #include "runtime/cluster/held_parcels.hpp"
 #include "runtime/cluster/record_batches.hpp"
 #include "runtime/cluster/shared_memory.hpp"
-#include "runtime/system/driver.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 namespace troupe::fuzz {
@@ -41,7 +40,7 @@ void take(Parcel parcel, StateReader& reader) {
       }
     }
   } else if (parcel.kind == ParcelKind::explained) {
-    std::vector<std::pair<ActorId, Standstill>> told;
+    Told told;
     a(told);
   } else {
     std::string text;
@@ -70,7 +69,7 @@ std::string stream_of(std::vector<Parcel> parcels) {
 }
 
 Parcel explained() {
-  std::vector<std::pair<ActorId, Standstill>> told{{3, Standstill{.waits_for = "F(7) of stage 1"}}};
+  Told told{{3, Standstill{.waits_for = "F(7) of stage 1"}}};
   Archive a;
   a(told);
   return {.kind = ParcelKind::explained, .recipient = 1, .content = a.take()};

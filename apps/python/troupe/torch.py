@@ -155,7 +155,6 @@ class Network:
 
     def judge(self, outputs: Any, targets: Any, gradient: Any, stream: Any) -> tuple[float, int]:
         """By its own loss: the mean, and how many labels are where the largest output is. Called by the runtime."""
-        assert self.loss is not None
         _threads_as_set()
         with on(stream):
             return self._judge(as_tensor(outputs), as_tensor(targets), None if gradient is None else as_tensor(gradient))

@@ -84,9 +84,8 @@ Result<Schedule> in_turn(const ScheduleScheme& scheme, const ScheduleOptions& op
     }
     if (!fits) {
       return usage_error(
-          "pipeline.schedule: {}: each chunk needs a second stage of the {} beside its first one, "
-          "and "
-          "pipeline.micro_batches is to be even, for the two take turns",
+          "pipeline.schedule: {}: each chunk needs a second one of the {} stages, and "
+          "pipeline.micro_batches has to be even, because the two take turns",
           scheme.info.name,
           options.stages);
     }

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
+#include <utility>
 
 namespace optimizer_test {
 
@@ -276,6 +278,30 @@ TEST_CASE("the next weights are written where nobody looks any more, with the sa
     CHECK(made(true, false) == over_weights);
     CHECK(made(true, true) == over_weights);
   }
+}
+
+TEST_CASE("memory that another process has lent is not written to", "[actors]") {
+  Stream stream(Device{});
+  const ParameterLayout parameters = layout();
+  const auto lent = [&](int seed) {
+    std::vector<Tensor> slices;
+    for (const Tensor& own : random_slices(stream, parameters, seed)) {
+      const std::span bytes(own.buffer()->data(), own.buffer()->size_bytes());
+      slices.emplace_back(BufferPool::adopt(bytes, [own] {}), own.shape(), own.type());
+    }
+    return slices;
+  };
+  const auto stepped = [&](std::vector<Tensor> w, std::vector<Tensor> g) {
+    Optimizer o = optimizer(experiment(proto::OptimizerRule::momentum));
+    const std::set<const float*> given{w[0].data<float>(), g[0].data<float>()};
+    const Applied applied = apply(o, stream, std::exchange(w, {}), std::exchange(g, {}));
+    return std::pair(given.contains(applied.next[0].values.data<float>()),
+                     to_host(applied.next[0].values));
+  };
+  const auto [over, values] =
+      stepped(random_slices(stream, parameters, 1), random_slices(stream, parameters, 2));
+  CHECK(over);
+  CHECK(stepped(lent(1), lent(2)) == std::pair(false, values));
 }
 
 TEST_CASE("weight decay leaves out biases and embeddings where only matrices decay", "[actors]") {

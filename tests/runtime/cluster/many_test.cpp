@@ -7,6 +7,7 @@
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/free_address.hpp"
+#include "tests/support/partners.hpp"
 #include "tests/support/script.hpp"
 
 #include <sys/resource.h>
@@ -55,16 +56,6 @@ Cast cast_of(int processes, const Part& director) {
     }));
   }
   return cast;
-}
-
-/// Nobody talks with anybody but the lead.
-std::vector<std::vector<bool>> with_the_lead(int processes) {
-  const auto all = static_cast<std::size_t>(processes);
-  std::vector<std::vector<bool>> partners(all, std::vector<bool>(all, false));
-  for (std::size_t p = 1; p < all; ++p) {
-    partners[0][p] = partners[p][0] = true;
-  }
-  return partners;
 }
 
 std::vector<int> own_processes(int processes) {

@@ -7,6 +7,7 @@
 #include "runtime/cluster/tls.hpp"
 #include "runtime/system/threads.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/partners.hpp"
 #include "tests/support/script.hpp"
 #include "wire.pb.h"
 
@@ -123,16 +124,6 @@ class Gate {
   int most_ = 0;
   bool open_ = false;
 };
-
-/// Nobody talks with anybody but the lead.
-std::vector<std::vector<bool>> with_the_lead(int processes) {
-  const auto all = static_cast<std::size_t>(processes);
-  std::vector<std::vector<bool>> partners(all, std::vector<bool>(all, false));
-  for (std::size_t p = 1; p < all; ++p) {
-    partners[0][p] = partners[p][0] = true;
-  }
-  return partners;
-}
 
 Lead::Config config(std::vector<HostPlace> hosts) {
   const auto processes = static_cast<int>(hosts.size()) + 1;
