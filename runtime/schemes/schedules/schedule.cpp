@@ -194,9 +194,9 @@ std::int64_t batches_to_check(const Schedule& schedule) {
       latest = std::max(latest, a.batch);
     }
   }
-  const auto most = schedule.copies.empty()
-                        ? 1
-                        : *std::max_element(schedule.copies.begin(), schedule.copies.end());
+  const std::int64_t most = schedule.copies.empty()
+                                ? 1
+                                : *std::max_element(schedule.copies.begin(), schedule.copies.end());
   return schedule.flushed ? 2 : latest + 3 * most;
 }
 
